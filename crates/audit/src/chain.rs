@@ -4,6 +4,7 @@
 use sha2::block_api::compress256;
 use sha2::{Digest as _, Sha256};
 
+/// A SHA-256 hash.
 pub type Hash = [u8; 32];
 
 /// Bytes of the chain tag in each frame. It locates a break at its frame, before the next seal.

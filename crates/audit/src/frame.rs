@@ -3,12 +3,14 @@
 use crate::chain::{Chain, Hash, TAG_LEN, leaf_hash, leaf_hasher};
 use crate::merkle::Frontier;
 
+/// Start of a segment file.
 pub const MAGIC: [u8; 8] = *b"VOUCHTR1";
 pub(crate) const HEAD_LEN: usize = 4;
 pub(crate) const OVERHEAD: usize = HEAD_LEN + TAG_LEN;
 /// Bytes: ample for two paths, a principal and all other fields.
 pub(crate) const BODY_LEN_MAX: usize = 64 * 1024;
 
+/// What a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -28,9 +30,12 @@ impl Kind {
     }
 }
 
+/// One frame, borrowed from the segment's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
+    /// What the body is.
     pub kind: Kind,
+    /// 1 byte to 64 KiB.
     pub body: &'a [u8],
     /// Start of the chain value after this frame, as stored in the file.
     pub tag: [u8; TAG_LEN],
@@ -54,7 +59,9 @@ impl Frame<'_> {
     }
 }
 
+/// Why bytes are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum FrameError {
     #[error("the frame is truncated")]
     Truncated,
@@ -62,6 +69,7 @@ pub enum FrameError {
     Malformed,
 }
 
+/// The frame at the start of `bytes`. Does not verify the chain tag.
 pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
     let (head, rest) = bytes.split_at_checked(HEAD_LEN).ok_or(FrameError::Truncated)?;
     let word = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
@@ -167,6 +175,7 @@ pub(crate) const HEADER_LEN: usize = 132;
 const VERSION: u16 = 1;
 
 impl Header {
+    /// The body of the header frame.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         let mut at = 0;

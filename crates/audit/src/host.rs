@@ -33,12 +33,14 @@ pub struct Stamp {
     pub serial: u32,
 }
 
+/// One line of the kernel's audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     /// Record type, or 0 if its name is unknown.
     pub kind: u16,
     /// Set if the type's number is unknown, else empty.
     pub kind_name: &'a [u8],
+    /// Equal in all lines of one event.
     pub stamp: Stamp,
     /// Unparsed.
     pub fields: &'a [u8],
@@ -152,12 +154,15 @@ fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
 /// Assembled from all lines with the same stamp.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
+    /// Of its lines.
     pub stamp: Stamp,
     /// Type of the first line with a known type, or 0.
     pub kind: u16,
     /// 0 for success, else the errno, or 1 if the errno is unknown.
     pub result: u32,
+    /// The user of the process.
     pub uid: Option<u32>,
+    /// The group of the process.
     pub gid: Option<u32>,
     /// The login user (auid), which sudo does not change.
     pub login: Option<u32>,
@@ -301,6 +306,7 @@ fn truncated(text: Option<Cow<'_, [u8]>>, len_max: usize) -> Vec<u8> {
     text
 }
 
+/// Joins the lines of events, which may interleave.
 #[derive(Debug, Default)]
 pub struct Assembler {
     pending: VecDeque<Event>,
@@ -334,6 +340,7 @@ impl Assembler {
         }
     }
 
+    /// Emits the incomplete events. For the end of a log.
     pub fn finish(&mut self, each: impl FnMut(Event)) {
         self.pending.drain(..).for_each(each);
     }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::operations::{self, errno, number};
 use crate::record::{Act, Class, Record, Refusal};
 
+/// Appends one line of Elastic Common Schema. `boot`: of the server that wrote the record.
 pub fn write(record: &Record<'_>, boot: Option<[u8; 16]>, out: &mut String) {
     let _ = writeln!(out, "{}", value(record, boot));
 }
@@ -18,6 +19,7 @@ pub fn boot_text(boot: Option<[u8; 16]>) -> Option<String> {
     Some([&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-"))
 }
 
+/// As [`write()`] writes it.
 pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     let status = record.status();
     let mut all = Map::new();

@@ -24,6 +24,7 @@ impl Ratchet {
         Ratchet { trail, epoch: 0, seed: Zeroizing::new(*seed) }
     }
 
+    /// The trail's random id.
     pub fn trail(&self) -> [u8; 16] {
         self.trail
     }
@@ -33,6 +34,7 @@ impl Ratchet {
         self.epoch
     }
 
+    /// Ed25519, for verification.
     pub fn public(&self) -> [u8; 32] {
         SigningKey::from_bytes(&self.seed).verifying_key().to_bytes()
     }
@@ -57,6 +59,7 @@ impl Ratchet {
         debug_assert!(seal.is_signed(), "the signature just made is valid");
     }
 
+    /// The content of a key file.
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
         let mut out = Zeroizing::new(Vec::with_capacity(KEY_LEN));
         out.extend_from_slice(KEY_MAGIC);

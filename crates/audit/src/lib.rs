@@ -50,8 +50,6 @@
 //! - [`frame`], [`chain`], [`seal`], [`keys`], [`proof`]: the parts of the file format.
 //! - [`text`], [`json`], [`syslog`]: output formats. [`host`]: input from the kernel's audit log.
 
-#![allow(missing_docs, reason = "documents say what names do not")]
-
 pub mod chain;
 pub mod frame;
 pub mod host;

@@ -77,7 +77,8 @@ const ALL: [(u16, &str); 73] = [
     (75, "REMOVEXATTR"),
 ];
 
-#[allow(missing_docs)]
+/// Numbers of NFSv4 operations (RFC 8881, section 16.2.3; RFC 7862; RFC 8276).
+#[allow(missing_docs, reason = "the names are those of the RFCs")]
 pub mod number {
     pub const ACCESS: u16 = 3;
     pub const CLOSE: u16 = 4;
@@ -156,6 +157,7 @@ const FILE_OPERATIONS: [u16; 33] = [
 /// A bit mask by operation number.
 pub type Set = u128;
 
+/// The set of one operation; empty for 128 and above.
 pub fn single(number: u16) -> Set {
     if number < 128 { 1 << number } else { 0 }
 }
@@ -164,6 +166,7 @@ pub(crate) fn file_operations() -> Set {
     FILE_OPERATIONS.iter().fold(0, |set, number| set | single(*number))
 }
 
+/// As in the RFCs; `ILLEGAL` for an unknown number.
 pub fn name(number: u16) -> &'static str {
     ALL.iter().find(|(known, _)| *known == number).map_or("ILLEGAL", |(_, name)| name)
 }

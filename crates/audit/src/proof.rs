@@ -8,6 +8,7 @@ use crate::merkle::root_from_path;
 use crate::record::seq_and_time;
 use crate::seal::{SEAL_LEN, Seal};
 
+/// Evidence that a trail holds one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// From the first seal that the anchor authenticates to the one over the record.
@@ -20,6 +21,7 @@ pub struct Proof {
     pub frame: Vec<u8>,
 }
 
+/// What the verifier trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Anchor {
     /// The trail's first public key.
@@ -28,7 +30,9 @@ pub enum Anchor {
     Checkpoint(Box<Seal>),
 }
 
+/// Why a proof proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum ProofError {
     #[error("not a proof of an audit record, or damaged")]
     Malformed,
@@ -47,6 +51,7 @@ const PATH_LEN_MAX: usize = 64;
 pub(crate) const SEALS_MAX: usize = 3_200_000;
 
 impl Proof {
+    /// The content of a proof file.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = PROOF_MAGIC.to_vec();
         out.extend_from_slice(&(self.seals.len() as u32).to_le_bytes());
@@ -58,6 +63,7 @@ impl Proof {
         out
     }
 
+    /// Checks the form only.
     pub fn decode(bytes: &[u8]) -> Result<Proof, ProofError> {
         let (head, rest) = bytes.strip_prefix(PROOF_MAGIC).and_then(|rest| rest.split_at_checked(16)).ok_or(ProofError::Malformed)?;
         let mut r = FieldReader(head);

@@ -1,20 +1,24 @@
 //! The audit record and its binary encoding.
 
 pub mod access;
+mod fields;
 mod truncate;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::operations::number::ACCESS;
+use fields::{FieldDecoder, FieldEncoder};
 pub use truncate::truncate_path;
 pub(crate) use truncate::{shorten_path, utf8_prefix};
 
+/// What a record is about; decides what its operation number means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
     /// An operation on a file, by its NFSv4 number (RFC 7862, section 15).
     #[default]
     Operation = 1,
+    /// A call refused before it became an operation, by its [`Refusal`].
     Refusal = 2,
     /// An action of an administrator or of the service, by its [`Act`].
     Administrative = 3,
@@ -24,6 +28,7 @@ pub enum Class {
     Host = 5,
 }
 
+/// Why a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Refusal {
@@ -31,9 +36,11 @@ pub enum Refusal {
     Authentication = 1,
     /// The export does not allow the security flavour.
     Flavour = 2,
+    /// A message that was received before.
     Replay = 3,
     /// A message with a wrong checksum.
     Altered = 4,
+    /// The ticket or the security context has expired.
     Expired = 5,
     /// A filehandle that this server never issued, perhaps to leave the export.
     Handle = 6,
@@ -43,12 +50,17 @@ pub enum Refusal {
     Many = 8,
 }
 
+/// Actions of administrators and of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Act {
+    /// The service started.
     Start = 1,
+    /// The service stopped.
     Stop = 2,
+    /// The configuration was read again.
     Reload = 3,
+    /// The audit rules changed.
     Rules = 4,
     /// The trail's key advanced at the end of a segment.
     Key = 5,
@@ -75,12 +87,15 @@ pub enum Act {
 macro_rules! numbered {
     ($type:ident: $($variant:ident $text:literal,)*) => {
         impl $type {
+            /// In the order of their numbers.
             pub const ALL: &[$type] = &[$($type::$variant),*];
 
+            /// `None` for an unknown number.
             pub fn from_number(number: u16) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| *one as u16 == number)
             }
 
+            /// The name in text and JSON.
             pub fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $text,)*
@@ -95,15 +110,20 @@ numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key
 numbered! { Class: Operation "operation", Refusal "refusal", Administrative "administrative", Gap "gap", Host "host", }
 numbered! { Flavour: None "none", Sys "sys", Krb5 "krb5", Krb5i "krb5i", Krb5p "krb5p", Local "local", }
 
+/// How the caller was authenticated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Flavour {
     /// AUTH_NONE, or no RPC call.
     #[default]
     None = 0,
+    /// AUTH_SYS: the client states the user.
     Sys = 1,
+    /// Kerberos: authentication.
     Krb5 = 2,
+    /// Kerberos: authentication and integrity.
     Krb5i = 3,
+    /// Kerberos: authentication, integrity and privacy.
     Krb5p = 4,
     /// A user of this machine, as its kernel reports.
     Local = 5,
@@ -116,10 +136,13 @@ pub struct Record<'a> {
     pub seq: u64,
     /// Nanoseconds since 1970.
     pub time_ns: u64,
+    /// What the record is about.
     pub class: Class,
     /// The operation, refusal or act, by number.
     pub operation: u16,
+    /// How the caller was authenticated.
     pub flavour: Flavour,
+    /// Minor version of NFSv4.
     pub minor: u8,
     /// 0 or an nfsstat4 (RFC 8881, section 15.1).
     pub result: u32,
@@ -131,11 +154,15 @@ pub struct Record<'a> {
     pub uid: Option<u32>,
     /// The operation ran as this group.
     pub gid: Option<u32>,
+    /// Of the client.
     pub address: Option<IpAddr>,
+    /// TCP port of the client.
     pub port: Option<u16>,
+    /// The client's host name, if known.
     pub client: &'a [u8],
     /// Path as in the list of exports.
     pub export: &'a [u8],
+    /// Path of the object on the server at the time of the operation.
     pub path: &'a [u8],
     /// The new path of a rename or link.
     pub path2: &'a [u8],
@@ -157,9 +184,11 @@ pub struct Record<'a> {
     pub gap: Option<u64>,
     /// Key of the rule that selected the record.
     pub key: &'a [u8],
+    /// Further facts, as text.
     pub detail: &'a [u8],
     /// Number since the server's start.
     pub connection: Option<u64>,
+    /// Transaction id of the RPC call.
     pub xid: Option<u32>,
     /// Thread id of a local caller.
     pub pid: Option<u32>,
@@ -184,7 +213,9 @@ pub const TEXT_LEN_MAX: usize = 1024;
 /// Sequence number, time, class, flavour, minor version, operation, presence mask.
 const FIXED_LEN: usize = 8 + 8 + 1 + 1 + 1 + 2 + 4;
 
+/// Why bytes are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum RecordError {
     #[error("the record is truncated")]
     Cut,
@@ -335,6 +366,7 @@ impl<'a> Record<'a> {
     }
 }
 
+/// Without decoding the rest; `None` if the body is too short.
 pub fn seq_and_time(body: &[u8]) -> Option<(u64, u64)> {
     let (seq, rest) = body.split_first_chunk::<8>()?;
     Some((u64::from_le_bytes(*seq), u64::from_le_bytes(*rest.first_chunk::<8>()?)))
@@ -364,116 +396,6 @@ const FIELD_COUNT: u32 = 30;
 const FINGERPRINT_LEN: usize = 32;
 const VARINT_LEN_MAX: usize = 10;
 const ADDRESS_LEN_MAX: usize = 16;
-
-struct FieldEncoder<'o> {
-    out: &'o mut [u8],
-    len: usize,
-    presence: u32,
-    bit: u32,
-}
-
-impl FieldEncoder<'_> {
-    #[inline]
-    fn number(&mut self, number: Option<u64>) {
-        if let Some(number) = number {
-            self.presence |= 1 << self.bit;
-            self.varint(number);
-        }
-        self.bit += 1;
-    }
-
-    #[inline]
-    fn text(&mut self, text: &[u8], len_max: usize) {
-        if !text.is_empty() {
-            let text = &text[..text.len().min(len_max)];
-            self.presence |= 1 << self.bit;
-            self.varint(text.len() as u64);
-            self.bytes(text);
-        }
-        self.bit += 1;
-    }
-
-    #[inline]
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.out[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
-    }
-
-    #[inline]
-    fn varint(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.out[self.len] = number as u8 | 0x80;
-            self.len += 1;
-            number >>= 7;
-        }
-        self.out[self.len] = number as u8;
-        self.len += 1;
-    }
-}
-
-struct FieldDecoder<'a> {
-    rest: &'a [u8],
-    presence: u32,
-}
-
-impl<'a> FieldDecoder<'a> {
-    fn present(&mut self) -> bool {
-        let present = self.presence & 1 == 1;
-        self.presence >>= 1;
-        present
-    }
-
-    /// A path below the export's takes the place of the path, and is put together in `scratch`.
-    fn path(&mut self, export: &[u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8], RecordError> {
-        let (below, path) = (self.text()?, self.text()?);
-        if below.is_empty() {
-            return Ok(path);
-        }
-        if !path.is_empty() {
-            return Err(RecordError::Unknown("two encodings of a path"));
-        }
-        scratch.clear();
-        scratch.extend_from_slice(export);
-        scratch.extend_from_slice(below);
-        Ok(scratch)
-    }
-
-    fn varint(&mut self) -> Result<u64, RecordError> {
-        let mut number = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.rest.split_first().ok_or(RecordError::Cut)?;
-            self.rest = rest;
-            let part = u64::from(byte & 0x7f);
-            // Each number has one encoding.
-            if (shift == 63 && part > 1) || (shift > 0 && *byte == 0) {
-                return Err(RecordError::Unknown("a number"));
-            }
-            number |= part << shift;
-            if byte & 0x80 == 0 {
-                return Ok(number);
-            }
-        }
-        Err(RecordError::Unknown("a number"))
-    }
-
-    fn number(&mut self) -> Result<Option<u64>, RecordError> {
-        if self.present() { self.varint().map(Some) } else { Ok(None) }
-    }
-
-    fn small(&mut self) -> Result<Option<u32>, RecordError> {
-        self.number()?.map(u32::try_from).transpose().map_err(|_| RecordError::Unknown("a number"))
-    }
-
-    fn text(&mut self) -> Result<&'a [u8], RecordError> {
-        if !self.present() {
-            return Ok(b"");
-        }
-        let len = usize::try_from(self.varint()?).map_err(|_| RecordError::Cut)?;
-        let (text, rest) = self.rest.split_at_checked(len).ok_or(RecordError::Cut)?;
-        self.rest = rest;
-        if text.is_empty() { Err(RecordError::Unknown("an empty string")) } else { Ok(text) }
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ use condition::{Condition, Side, sides};
 use index::{Index, Lookup};
 pub use parse::{Resolve, RuleError};
 
+/// A list of rules, indexed. The first rule that holds decides.
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
@@ -61,6 +62,7 @@ impl Rules {
         Ok(Rules::compile(parse::parse(text.as_ref(), resolve)?))
     }
 
+    /// One rule that records all operations on files.
     pub fn everything() -> Rules {
         Rules::compile(vec![Rule {
             always: true,
@@ -94,10 +96,12 @@ impl Rules {
         all
     }
 
+    /// Number of rules.
     pub fn len(&self) -> usize {
         self.rules.len()
     }
 
+    /// Without rules nothing is recorded.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
@@ -123,6 +127,7 @@ impl Rules {
         condition::gap(path).is_some()
     }
 
+    /// Operations that any `always` rule names.
     pub fn recorded_operations(&self) -> Set {
         self.recorded
     }

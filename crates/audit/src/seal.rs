@@ -6,9 +6,12 @@ use ed25519_dalek::VerifyingKey;
 use crate::chain::Hash;
 use crate::frame::FieldReader;
 
+/// A signature over a trail's frames so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
+    /// The trail's id.
     pub trail: [u8; 16],
+    /// Number of the segment, from 1.
     pub segment: u64,
     /// Number of seals before this one.
     pub epoch: u64,
@@ -35,6 +38,7 @@ pub(crate) const SEAL_LEN: usize = 16 + 5 * 8 + 4 * 32 + 64;
 const PREFIX: &[u8; 24] = b"vouch audit trail v1\0\0\0\0";
 
 impl Seal {
+    /// The signed bytes: all fields but the signature.
     pub fn signed(&self) -> Vec<u8> {
         let mut out = PREFIX.to_vec();
         self.fields(&mut out);
@@ -51,6 +55,7 @@ impl Seal {
         }
     }
 
+    /// The body of a seal's frame, and the content of a checkpoint file.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SEAL_LEN);
         self.fields(&mut out);

@@ -13,6 +13,7 @@ const INFORMATIONAL: u32 = 6;
 /// RFC 5424, section 6.
 const HOST_LEN_MAX: usize = 255;
 
+/// A message of RFC 5424 with the record as JSON. `host`: the name of this machine.
 pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     with_value(record, &json::value(record, boot), host)
 }

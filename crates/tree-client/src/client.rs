@@ -24,9 +24,12 @@ use crate::{Error, FaultObserver, Result, Tree};
 /// Forwarding pointers followed from one name.
 const FORWARDINGS_MAX: usize = 4;
 
+/// Options of a client.
 #[derive(Clone)]
 pub struct ClientOptions {
+    /// The network. [`HttpConnector`](crate::HttpConnector) adds URLs and TLS to the default, TCP.
     pub connector: Arc<dyn Connector>,
+    /// Decides what has expired.
     pub clock: Arc<dyn Clock>,
     /// Longest time of an operation.
     pub deadline: Duration,
@@ -48,6 +51,7 @@ pub struct ClientOptions {
     pub read_ahead_bytes_max: u64,
     /// Receives each report of wrong or old data.
     pub fault_observer: Option<Arc<dyn FaultObserver>>,
+    /// Seed of jitter and random choices, for repeatable tests; `None`: a random one.
     pub seed: Option<u64>,
 }
 
@@ -71,6 +75,7 @@ impl Default for ClientOptions {
     }
 }
 
+/// Options of one tree.
 #[derive(Debug, Clone, Default)]
 pub struct TreeOptions {
     /// Replicas in addition to the name's HOST: `HOST[:PORT]`, `[IPV6]:PORT`.
@@ -81,15 +86,18 @@ pub struct TreeOptions {
     pub refuse_forwarding: bool,
 }
 
+/// Bytes in the caches of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheUsage {
     /// Decoded frames.
     pub memory_bytes: u64,
+    /// Frames and whole files on disk.
     pub disk_bytes: u64,
     /// 0 without a disk cache.
     pub disk_quota_bytes: u64,
 }
 
+/// Opens trees, which share its caches and its record of the newest revisions seen.
 pub struct Client {
     pub(crate) options: ClientOptions,
     pub(crate) memory: MemoryCache,
@@ -167,6 +175,7 @@ impl Client {
         self.options.refresh_interval.unwrap_or(INTERVAL_MIN)
     }
 
+    /// Bytes in use now.
     pub fn cache_usage(&self) -> CacheUsage {
         let (disk_bytes, disk_quota_bytes) = self.disk.as_ref().map_or((0, 0), |disk| (disk.used_bytes(), disk.quota_bytes()));
         CacheUsage { memory_bytes: self.memory.weight(), disk_bytes, disk_quota_bytes }

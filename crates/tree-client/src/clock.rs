@@ -2,11 +2,13 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// A source of the time of day.
 pub trait Clock: Send + Sync + 'static {
     /// Seconds since 1970. May be wrong and may run backward.
     fn now(&self) -> i64;
 }
 
+/// The clock of the machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

@@ -33,7 +33,9 @@ pub type TakeFrame<'a> = dyn FnMut(Option<Bytes>) -> bool + Send + 'a;
 
 /// What a replica is reached by.
 pub enum Link {
+    /// A connection that carries the replica protocol.
     Stream(Box<dyn Stream>),
+    /// A replica within the process.
     Local(Arc<dyn LocalReplica>),
 }
 

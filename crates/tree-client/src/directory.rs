@@ -28,8 +28,10 @@ impl Deref for Entry {
     }
 }
 
+/// Where a listing begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position<'a> {
+    /// At the first entry.
     Start,
     /// The first name after this.
     After(&'a [u8]),
@@ -37,6 +39,7 @@ pub enum Position<'a> {
     Number(u64),
 }
 
+/// Part of a directory: the entries of one page from a position on.
 #[derive(Debug, Clone)]
 pub struct Listing {
     /// Index of the first entry.
@@ -48,16 +51,19 @@ pub struct Listing {
 }
 
 impl Listing {
+    /// Sorted by name; empty only at the end of the directory.
     pub fn entries(&self) -> &[DirEntry] {
         self.page.as_ref().map_or(&[], |page| &page.entries()[self.first..])
     }
 
+    /// An entry that keeps its page alive; `None` past the end.
     pub fn entry(&self, index: usize) -> Option<Entry> {
         let page = self.page.as_ref()?;
         let index = self.first.checked_add(index)?;
         (index < page.entries().len()).then(|| Entry { page: Arc::clone(page), index })
     }
 
+    /// Where the next listing begins.
     pub fn next(&self) -> Position<'static> {
         Position::Number(self.number + self.entries().len() as u64)
     }

@@ -10,10 +10,12 @@ use vouch_tree::verify::Refusal;
 use vouch_tree::{BlockHandle, FileType, HostId, TreeName, frame};
 use vouch_tree_store::BucketErrorKind;
 
+/// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Each message is one line for the user.
 #[derive(Debug, Clone, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum Error {
     #[error("{}: no such file or directory", lossy(path))]
     NotFound { path: Vec<u8> },
@@ -72,23 +74,29 @@ pub enum Error {
     Store(Arc<vouch_tree_store::Error>),
 }
 
+/// What a caller can do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
+    /// The name does not exist: proven by the signed tree.
     NotFound,
+    /// The caller asked for something impossible.
     Input,
     /// Signature, rollback, revocation, or wrong data.
     Refused,
     /// No valid revision.
     Expired,
+    /// No replica answers in time. A later attempt may succeed.
     Unreachable,
     /// The tree or all copies are damaged.
     Damaged,
+    /// A file or the configuration of this machine.
     Local,
     /// Another process writes the database.
     Busy,
 }
 
 impl Error {
+    /// Each error has one class.
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,

@@ -63,8 +63,6 @@
 //! }
 //! ```
 
-#![allow(missing_docs, reason = "documents say what names do not")]
-
 mod client; // Client: options, and state that all trees of a process share.
 mod clock; // The wall clock as a parameter.
 mod connector; // The network as a parameter: names to addresses, addresses to replicas.

@@ -22,6 +22,8 @@ pub struct LocalConnector {
 }
 
 impl LocalConnector {
+    /// # Errors
+    /// Not a database, or not readable.
     pub fn open(path: &Path) -> crate::Result<Self> {
         Ok(Self { database: Arc::new(Database::open_read(path)?) })
     }

@@ -11,11 +11,14 @@ const SYMLINKS_MAX: usize = 40;
 /// Components of one path with its links. Exceeds PATH_MAX times 40 links.
 const COMPONENTS_MAX: usize = 100_000;
 
+/// Where a path leads, with symbolic links followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolvedPath {
+    /// To a file of the tree.
     Inside {
         /// Path from the root, without symbolic links.
         path: Vec<u8>,
+        /// The file, never a symbolic link.
         inode: Inode,
     },
     /// A symbolic link out of the tree.

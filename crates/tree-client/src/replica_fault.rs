@@ -7,27 +7,38 @@ use std::sync::Arc;
 use vouch_tree::TreeName;
 use vouch_tree::verify::Refusal;
 
+/// A fault of one replica.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaFault<'a> {
+    /// The tree that was asked for.
     pub tree: &'a TreeName,
+    /// The address that answered.
     pub replica: SocketAddr,
     /// Name that led to the replica.
     pub host: &'a str,
+    /// How bad it is.
     pub kind: FaultKind<'a>,
+    /// Text for a log.
     pub detail: &'a str,
 }
 
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug)]
 pub enum FaultKind<'a> {
     /// Provable: a wrong hash, a forged signature, or malformed replies.
     Lie,
     /// Older than the revision in force: the replica lags, or tries a rollback.
-    Stale { offered: u64 },
+    Stale {
+        /// Revision number.
+        offered: u64,
+    },
     /// Fails verification, without proof of forgery. Reported once for equal consecutive offers.
     Refused(&'a Refusal),
 }
 
+/// Receives faults of replicas.
 pub trait FaultObserver: Send + Sync {
+    /// Called while an operation waits: must not block.
     fn replica_fault(&self, fault: &ReplicaFault<'_>);
 }
 

@@ -112,10 +112,12 @@ impl Tree {
         Ok(tree)
     }
 
+    /// As given, or after the last forwarding pointer.
     pub const fn name(&self) -> &TreeName {
         &self.name
     }
 
+    /// The hash of the root key.
     pub const fn hostid(&self) -> &HostId {
         self.name.hostid()
     }
@@ -124,6 +126,7 @@ impl Tree {
         self.follows_mirrors
     }
 
+    /// The key of all frame hashes.
     pub const fn iv(&self) -> Iv {
         self.iv
     }
@@ -143,14 +146,17 @@ impl Tree {
         self.freshness.watch()
     }
 
+    /// All known replicas, as the client sees them.
     pub fn replicas(&self) -> Vec<ReplicaStatus> {
         self.replicas.status()
     }
 
+    /// Since the tree was opened.
     pub fn counters(&self) -> Counters {
         self.counters.read()
     }
 
+    /// The client that opened the tree.
     pub const fn client(&self) -> &Arc<Client> {
         &self.client
     }

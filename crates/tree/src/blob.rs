@@ -8,6 +8,7 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::{BlockHandle, FrameKind, LEAF_LEN_MAX};
 
+/// Longest content in the inode itself, in bytes.
 pub const INLINE_LEN_MAX: usize = 1024;
 
 /// Children of a full indirect frame: 36 KiB of XDR.
@@ -19,22 +20,29 @@ pub const DEPTH_MAX: u8 = 5;
 /// The largest file offset.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 
+/// Content of a file, or a large set of extended attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
+    /// Bytes, holes included.
     pub size: u64,
+    /// Where the bytes are.
     pub body: BlobBody,
 }
 
+/// The place of a blob's bytes. The size decides which one is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlobBody {
     /// At most [`INLINE_LEN_MAX`] bytes, in the inode.
     Inline(Vec<u8>),
     /// All bytes are zero.
     Hole,
+    /// One leaf.
     Leaf(BlockHandle),
+    /// Several leaves.
     Tree {
         /// Levels of indirect frames, 1 to [`DEPTH_MAX`].
         depth: u8,
+        /// The topmost indirect frame.
         top: BlockHandle,
     },
 }
@@ -54,6 +62,7 @@ pub(crate) const fn depth_for(size: u64) -> u8 {
 }
 
 impl Blob {
+    /// A blob without bytes.
     pub const fn empty() -> Self {
         Self { size: 0, body: BlobBody::Inline(Vec::new()) }
     }
@@ -116,6 +125,7 @@ impl Xdr for Blob {
     }
 }
 
+/// Payload of an indirect frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Indirect {
     /// At depth 1 the children are leaves.
@@ -130,6 +140,7 @@ impl Indirect {
         self.children.get(index).copied().flatten()
     }
 
+    /// The kind of all children.
     pub const fn child_kind(&self) -> FrameKind {
         if self.depth == 1 { FrameKind::Leaf } else { FrameKind::Indirect }
     }
@@ -164,10 +175,12 @@ pub struct BlobBuilder {
 }
 
 impl BlobBuilder {
+    /// A builder without leaves.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// Appends a leaf. `put` stores complete indirect frames and returns their handles.
     pub fn leaf<E>(&mut self, handle: BlockHandle, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
         self.leaves += 1;
         self.push(0, Some(handle), put)

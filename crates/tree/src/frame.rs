@@ -20,6 +20,7 @@ const CODEC_ZSTD: u8 = 1;
 /// Shorter payloads are stored raw: the zstd header costs more than it saves.
 const COMPRESS_LEN_MIN: usize = 64;
 
+/// What a frame holds; its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -36,6 +37,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
+    /// `None` for a byte that is no kind of version 1.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Leaf,
@@ -55,6 +57,7 @@ impl FrameKind {
 
 /// [`Error::WrongHash`] is the replica's fault, the others are the publisher's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum Error {
     #[error("frame of {len} bytes does not hash to {handle}")]
     WrongHash { handle: BlockHandle, len: usize },
@@ -109,6 +112,10 @@ pub fn verify(iv: &Iv, handle: &BlockHandle, frame: &[u8]) -> Result<(), Error> 
     Ok(())
 }
 
+/// The payload of a frame, decompressed up to [`LEAF_LEN_MAX`]. Checks no hash: see [`verify`].
+///
+/// # Errors
+/// Another kind than expected, an unknown codec, or data that does not decompress.
 pub fn payload(kind: FrameKind, frame: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
     let (&[found, codec], stored) = frame.split_first_chunk::<HEADER_LEN>().ok_or(Error::Length(frame.len()))?;
     if found != kind as u8 {
@@ -122,6 +129,7 @@ pub fn payload(kind: FrameKind, frame: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
     }
 }
 
+/// `None` for an empty frame or an unknown kind.
 pub fn kind_of(frame: &[u8]) -> Option<FrameKind> {
     frame.first().copied().and_then(FrameKind::from_byte)
 }

@@ -7,13 +7,16 @@ use crate::{BlockHandle, HostId, Inode, Iv};
 
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
+/// Longest label of a revision, in bytes.
 pub const TAG_LEN_MAX: usize = 255;
 
 /// The long parts are inline xattrs of the root (1 KiB) and the tag.
 pub(crate) const FSINFO_LEN_MAX: usize = 8 * 1024;
 
+/// Longest signed fsinfo in XDR, in bytes.
 pub const SIGNED_LEN_MAX: usize = FSINFO_LEN_MAX + 512;
 
+/// The root of one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fsinfo {
     /// Ties the fsinfo to one tree: a signing key may serve several.
@@ -24,26 +27,32 @@ pub struct Fsinfo {
     pub start: u64,
     /// Validity from `start`. The publisher promises a newer revision by then.
     pub duration_s: u32,
+    /// The key of all frame hashes of the tree.
     pub iv: Iv,
+    /// The root directory.
     pub root: Inode,
     /// Frame of the previous signed fsinfo; `None` in revision 1.
     pub previous: Option<BlockHandle>,
+    /// Totals of the tree.
     pub counts: Counts,
     /// The publisher's label; may be empty.
     pub tag: String,
 }
 
+/// Numbers of names in a revision, and of their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Names of regular files.
     pub files: u64,
     /// Includes the root.
     pub directories: u64,
+    /// Symbolic links.
     pub symlinks: u64,
     /// Devices, pipes and sockets.
     pub others: u64,
     /// Sizes of regular files; each hard link counts.
     pub bytes: u64,
+    /// Names with extended attributes.
     pub with_xattrs: u64,
 }
 
@@ -106,6 +115,7 @@ impl Xdr for Fsinfo {
     }
 }
 
+/// An [`Fsinfo`] with its signature and the signing key's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedFsinfo {
     fsinfo: Vec<u8>,
@@ -151,7 +161,9 @@ impl SignedFsinfo {
     }
 }
 
+/// Why a signed fsinfo does not belong to a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum SignatureError {
     #[error("the signing key's certificate is not signed by the root key of this name")]
     Certificate,

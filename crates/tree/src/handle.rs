@@ -1,3 +1,5 @@
+//! Handles of frames: hashes under a key of the tree.
+
 use core::fmt;
 
 /// Keyed BLAKE3 of a stored frame, with the tree's [`Iv`] as the key.
@@ -8,12 +10,15 @@ use core::fmt;
 pub struct BlockHandle([u8; 32]);
 
 impl BlockHandle {
+    /// Bytes.
     pub const LEN: usize = 32;
 
+    /// Any 32 bytes are a handle.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
+    /// The hash, as on the wire.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -42,14 +47,17 @@ impl fmt::Debug for BlockHandle {
 pub struct Iv([u8; 32]);
 
 impl Iv {
+    /// Any 32 bytes are valid; a publisher draws them at random.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
+    /// As on the wire.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
+    /// Hashes a stored frame.
     pub fn handle_of(&self, frame: &[u8]) -> BlockHandle {
         BlockHandle(*blake3::keyed_hash(&self.0, frame).as_bytes())
     }

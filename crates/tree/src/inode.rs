@@ -16,11 +16,13 @@ pub(crate) const MODE_MASK: u16 = 0o7777;
 /// Seconds since 1970 (negative before).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timestamp {
+    /// Whole seconds, rounded down.
     pub s: i64,
     /// 0 to 999,999,999, after that second.
     pub ns: u32,
 }
 
+/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are POSIX's own")]
@@ -34,12 +36,16 @@ pub enum FileType {
     BlockDevice = 7,
 }
 
+/// A file's attributes, and its content or the way there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inode {
     /// Within `07777`.
     pub mode: u16,
+    /// Owner, as a number of the publisher's machine.
     pub uid: u32,
+    /// Group, as a number of the publisher's machine.
     pub gid: u32,
+    /// Last change of the content.
     pub mtime: Timestamp,
     /// Links in the publisher's file system.
     pub nlink: u32,
@@ -47,18 +53,25 @@ pub struct Inode {
     pub link_group: u64,
     /// An encoded [`crate::xattr::Xattrs`]; empty if there are none.
     pub xattrs: Blob,
+    /// By file type.
     pub content: Content,
 }
 
+/// Content by file type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
+    /// A regular file.
     Regular {
+        /// Its bytes.
         blob: Blob,
         /// st_blocks × 512, rounded to leaves.
         space: u64,
     },
+    /// A directory.
     Directory {
+        /// Names in it, without `.` and `..`.
         entries: u64,
+        /// Names of directories among them.
         subdirs: u32,
         /// Readdir shows only names that were looked up (SFSRO paper, section 3.2).
         opaque: bool,
@@ -67,12 +80,17 @@ pub enum Content {
     },
     /// The target: any bytes but NUL.
     Symlink(Vec<u8>),
+    /// A named pipe.
     Fifo,
+    /// A socket of the local domain.
     Socket,
+    /// A character device.
     CharDevice(DeviceNumber),
+    /// A block device.
     BlockDevice(DeviceNumber),
 }
 
+/// The number of a device, in two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are POSIX's own")]
 pub struct DeviceNumber {
@@ -81,6 +99,7 @@ pub struct DeviceNumber {
 }
 
 impl Inode {
+    /// Follows from the content.
     pub const fn file_type(&self) -> FileType {
         match self.content {
             Content::Regular { .. } => FileType::Regular,
@@ -93,6 +112,7 @@ impl Inode {
         }
     }
 
+    /// True of a directory.
     pub const fn is_directory(&self) -> bool {
         matches!(self.content, Content::Directory { .. })
     }

@@ -5,6 +5,7 @@
 
 use crate::{FileType, HostId, Inode};
 
+/// An st_ino.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeNumber(pub u64);
 
@@ -13,6 +14,7 @@ impl InodeNumber {
     pub const ROOT: Self = Self(1);
 }
 
+/// Numbers the files of one tree.
 #[derive(Debug, Clone)]
 pub struct InodeNumbering {
     key: [u8; 32],
@@ -34,6 +36,7 @@ impl InodeNumbering {
         self.number(ROOT_TAG, FileType::Directory, 0, 0, b"")
     }
 
+    /// The number of `name` in the directory `parent`. Hard links share one.
     pub fn of_file(&self, parent: InodeNumber, name: &[u8], inode: &Inode, attempt: u32) -> InodeNumber {
         match inode.link_group {
             0 => self.number(PATH_TAG, inode.file_type(), attempt, parent.0, name),

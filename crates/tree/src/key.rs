@@ -44,6 +44,7 @@ impl PublicKey {
             .is_ok_and(|key| key.verify_strict(&purpose.message(body), &ed25519_dalek::Signature::from_bytes(signature)).is_ok())
     }
 
+    /// The HOSTID of the tree, if this is its root key.
     pub fn hostid(&self) -> HostId {
         HostId::of_root_key(&self.0)
     }
@@ -72,19 +73,23 @@ impl SecretKey {
         self.0.as_bytes()
     }
 
+    /// The key that verifies.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key().to_bytes())
     }
 
+    /// Signs `body` for one purpose: a signature for another purpose does not verify.
     pub fn sign(&self, purpose: Purpose, body: &[u8]) -> [u8; 64] {
         self.0.sign(&purpose.message(body)).to_bytes()
     }
 }
 
+/// The root key's certificate of a signing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SigningCert {
     /// Its hash is the HOSTID.
     pub root: PublicKey,
+    /// The key that signs revisions.
     pub signing: PublicKey,
     /// Higher than in all earlier certificates of the root key.
     pub serial: u64,
@@ -97,6 +102,7 @@ pub struct SigningCert {
 }
 
 impl SigningCert {
+    /// Signs a certificate. Times are seconds since 1970.
     pub fn issue(root: &SecretKey, signing: PublicKey, serial: u64, not_before: u64, not_after: u64) -> Self {
         let mut cert = Self { root: root.public(), signing, serial, not_before, not_after, signature: [0; 64] };
         cert.signature = root.sign(Purpose::Certificate, &cert.body());

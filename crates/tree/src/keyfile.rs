@@ -11,10 +11,12 @@ use zeroize::Zeroizing;
 
 use crate::key::{SecretKey, SigningCert};
 
+/// The key that a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Kept offline.
     Root,
+    /// On the publishing machine.
     Signing,
 }
 
@@ -29,6 +31,7 @@ impl Role {
 
 const CERT_HEADER: &str = "vouch signing certificate v1";
 
+/// Longest key file, in bytes.
 pub const FILE_LEN_MAX: usize = 4096;
 
 /// Second recommended option of RFC 9106, section 4.
@@ -41,15 +44,19 @@ const ARGON2_KIB_MAX: u32 = 1024 * 1024;
 const ARGON2_PASSES_MAX: u32 = 16;
 const ARGON2_LANES_MAX: u32 = 16;
 
+/// Encryption of a secret key.
 pub struct Sealing<'a> {
     /// Wiped by the caller.
     pub passphrase: &'a [u8],
+    /// Salt of Argon2id, random.
     pub salt: [u8; 16],
     /// Nonce of XChaCha20-Poly1305.
     pub nonce: [u8; 24],
 }
 
+/// Why a key file cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum Error {
     #[error("not a file of the kind '{0}'")]
     Header(&'static str),
@@ -63,6 +70,10 @@ pub enum Error {
     Parameters,
 }
 
+/// The text of a key file; with `sealing`, encrypted. Takes 64 MiB and a moment then.
+///
+/// # Errors
+/// [`Error::Parameters`] if the memory cannot be had.
 pub fn write_secret(role: Role, key: &SecretKey, sealing: Option<&Sealing<'_>>) -> Result<Zeroizing<String>, Error> {
     let mut w = Writer::new();
     match sealing {
@@ -108,11 +119,16 @@ pub fn read_secret(role: Role, text: &[u8], passphrase: Option<&[u8]>) -> Result
     Ok(SecretKey::from_seed(&seed))
 }
 
+/// True if [`read_secret`] needs a passphrase.
+///
+/// # Errors
+/// Not a key file of this role.
 pub fn is_sealed(role: Role, text: &[u8]) -> Result<bool, Error> {
     let bytes = Zeroizing::new(unarmour(role.header(), text)?);
     Ok(Reader::new(&bytes).u32()? != 0)
 }
 
+/// The text of a certificate file.
 pub fn write_cert(cert: &SigningCert) -> String {
     armour(CERT_HEADER, &cert.to_xdr())
 }

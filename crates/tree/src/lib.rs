@@ -57,8 +57,6 @@
 //! # Ok::<(), vouch_tree::verify::Refusal>(())
 //! ```
 
-#![allow(missing_docs, reason = "documents say what names do not")]
-
 pub mod blob;
 pub mod directory;
 pub mod frame;

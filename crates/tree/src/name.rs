@@ -1,3 +1,5 @@
+//! Self-certifying names, HOSTIDs and file names.
+
 use core::fmt;
 use core::str::FromStr;
 
@@ -25,10 +27,12 @@ impl HostId {
         Self(blake3::derive_key(HOSTID_CONTEXT, public))
     }
 
+    /// Any 32 bytes are a HOSTID.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
+    /// As on the wire; the text has 52 characters.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -94,14 +98,17 @@ impl TreeName {
         &self.host
     }
 
+    /// That of the name, or [`PORT_DEFAULT`].
     pub fn port(&self) -> u16 {
         self.port.unwrap_or(PORT_DEFAULT)
     }
 
+    /// The hash of the tree's root key.
     pub const fn hostid(&self) -> &HostId {
         &self.hostid
     }
 
+    /// `HOST[:PORT]`, with brackets around an IPv6 address.
     pub fn location(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         self.port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
@@ -163,7 +170,9 @@ impl Xdr for TreeName {
     }
 }
 
+/// Why a text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum NameError {
     #[error("'{0}' is not a self-certifying name; it should look like @HOST[:PORT],HOSTID")]
     Shape(String),
@@ -180,6 +189,8 @@ pub enum NameError {
 pub struct FileName(Box<[u8]>);
 
 impl FileName {
+    /// # Errors
+    /// [`NameError::FileName`].
     pub fn parse(bytes: &[u8]) -> Result<Self, NameError> {
         let bad = bytes.is_empty()
             || bytes.len() > FILE_NAME_LEN_MAX
@@ -189,6 +200,7 @@ impl FileName {
         if bad { Err(NameError::FileName) } else { Ok(Self(bytes.into())) }
     }
 
+    /// Without a NUL at the end.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -19,6 +19,7 @@ use crate::{Blob, BlobBody, BlockHandle, Content, FileName, HostId, Inode, Iv, P
 /// Start of a proof file.
 pub const MAGIC: [u8; 16] = *b"vouch proof v1\n\0";
 
+/// Longest path, in bytes.
 pub const PATH_LEN_MAX: usize = 65_536;
 
 /// Length in XDR.
@@ -59,6 +60,7 @@ impl Xdr for ProofHeader {
     }
 }
 
+/// What the signed revision holds at the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     /// The content of a regular file follows as [`Piece`]s.
@@ -69,25 +71,34 @@ pub enum Finding {
         depth: usize,
     },
     /// The first `depth` names lead to a file that is no directory.
-    NotADirectory { depth: usize },
+    NotADirectory {
+        /// Names that exist.
+        depth: usize,
+    },
 }
 
 /// File content, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
+    /// Bytes of the file.
     Data(Cow<'a, [u8]>),
+    /// A hole of this many bytes.
     Zeros(u64),
 }
 
+/// Why a frame of a proof is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Not the expected frame.
     #[error(transparent)]
     Frame(#[from] frame::Error),
+    /// A frame that is not XDR of its kind.
     #[error("frame {0} is malformed: {1}")]
     Malformed(BlockHandle, XdrError),
+    /// A frame that does not fit what its parent says about it.
     #[error("frame {0} contradicts its parent: {1}")]
     Contradiction(BlockHandle, &'static str),
+    /// Not a path.
     #[error("the path is not a list of names: {0}")]
     Path(#[from] NameError),
 }
@@ -105,6 +116,7 @@ enum Pending {
 pub struct Walk {
     iv: Iv,
     names: Vec<FileName>,
+    /// Names that exist.
     depth: usize,
     finding: Option<Finding>,
     /// The next frame is last. At most [`FANOUT`] items per level of a blob.
@@ -136,6 +148,7 @@ impl Walk {
         self.finding.as_ref()
     }
 
+    /// The parts of the path.
     pub fn names(&self) -> &[FileName] {
         &self.names
     }

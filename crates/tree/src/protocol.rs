@@ -11,6 +11,7 @@ use crate::{BlockHandle, FRAME_LEN_MAX, HostId};
 /// Reserved for local use (RFC 5531, section 13). "VOU" in ASCII.
 pub const PROGRAM: u32 = 0x2056_4f55;
 
+/// Of the protocol.
 pub const VERSION: u32 = 1;
 
 /// Handles of one GETDATA. 64 leaves are 8 MiB, which keeps a fast link busy.
@@ -24,8 +25,10 @@ pub const COMPANIONS_LEN_MAX: usize = 64 * 1024;
 
 pub(crate) const ARGS_LEN_MAX: usize = 32 + 4 + HANDLES_MAX * BlockHandle::LEN;
 
+/// Longest results of GETDATA, in bytes.
 pub const DATA_LEN_MAX: usize = 4 + HANDLES_MAX * (8 + FRAME_LEN_MAX.next_multiple_of(4));
 
+/// The procedures, with their arguments and results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Procedure {
@@ -40,6 +43,7 @@ pub enum Procedure {
 }
 
 impl Procedure {
+    /// `None` for an unknown procedure: PROC_UNAVAIL.
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Null,
@@ -51,9 +55,12 @@ impl Procedure {
     }
 }
 
+/// Arguments of GETFSINFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GetFsinfoArgs {
+    /// The tree.
     pub hostid: HostId,
+    /// Asks for the frames that a client needs first.
     pub companions: bool,
 }
 
@@ -68,8 +75,10 @@ impl Xdr for GetFsinfoArgs {
     }
 }
 
+/// Result of GETFSINFO.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GetFsinfoResult {
+    /// The newest revision of the replica.
     Ok(FsinfoOffer),
     /// The replica has no complete revision of the tree.
     NoTree,
@@ -117,9 +126,12 @@ impl Xdr for GetFsinfoResult {
     }
 }
 
+/// Arguments of GETDATA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetDataArgs {
+    /// The tree.
     pub hostid: HostId,
+    /// At most [`HANDLES_MAX`].
     pub handles: Vec<BlockHandle>,
 }
 
@@ -138,6 +150,7 @@ impl Xdr for GetDataArgs {
     }
 }
 
+/// Arguments of PUTSTATEMENT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutStatementArgs {
     /// At most [`STATEMENT_LEN_MAX`] bytes.
@@ -154,6 +167,7 @@ impl Xdr for PutStatementArgs {
     }
 }
 
+/// What a replica did with a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum PutStatementResult {
@@ -192,6 +206,7 @@ impl Xdr for PutStatementResult {
 /// Precedes a frame.
 pub const FOUND: u32 = 1;
 
+/// In the place of a frame that the replica does not have.
 pub const NOT_FOUND: u32 = 0;
 
 /// A count, then for each handle [`FOUND`] and the frame, or [`NOT_FOUND`]. Borrows from the reply.
@@ -202,6 +217,7 @@ pub struct GetDataResult<'a> {
 }
 
 impl<'a> GetDataResult<'a> {
+    /// Appends the results of the call.
     pub fn encode(&self, w: &mut Writer) {
         w.count(self.frames.len());
         for frame in &self.frames {

@@ -9,8 +9,10 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use crate::key::{PublicKey, Purpose, SecretKey};
 use crate::{HostId, TreeName};
 
+/// Longest reason of a revocation, in bytes.
 pub const REASON_LEN_MAX: usize = 1024;
 
+/// Longest statement in XDR, in bytes.
 pub const STATEMENT_LEN_MAX: usize = 2048;
 
 /// Offered for one tree: a revocation and several forwarding pointers.
@@ -18,6 +20,7 @@ pub const STATEMENTS_MAX: usize = 16;
 
 const HEADER: &str = "vouch key statement v1";
 
+/// A revocation or forwarding pointer, signed by the root key that it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyStatement {
     root: PublicKey,
@@ -27,6 +30,7 @@ pub struct KeyStatement {
     signature: [u8; 64],
 }
 
+/// What a statement says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// The key is compromised: nothing that it signed is valid. Overrides forwarding pointers.
@@ -35,20 +39,26 @@ pub enum Body {
         reason: String,
     },
     /// The tree has moved to another name.
-    Forwarding { to: TreeName },
+    Forwarding {
+        /// The new name.
+        to: TreeName,
+    },
 }
 
 impl KeyStatement {
+    /// Signs a statement. `time`: seconds since 1970.
     pub fn issue(root: &SecretKey, time: u64, body: Body) -> Self {
         let mut statement = Self { root: root.public(), time, body, signature: [0; 64] };
         statement.signature = root.sign(Purpose::Statement, &statement.signed_bytes());
         statement
     }
 
+    /// The tree that it is about.
     pub fn hostid(&self) -> HostId {
         self.root.hostid()
     }
 
+    /// Time of signing, seconds since 1970. Not verified.
     pub const fn time(&self) -> u64 {
         self.time
     }

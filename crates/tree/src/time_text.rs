@@ -20,6 +20,7 @@ impl fmt::Display for Utc {
 /// Shown as `3 days ago`, `in 2 hours`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelativeTime {
+    /// Seconds since 1970.
     pub at: u64,
     /// Seconds since 1970.
     pub now: u64,

@@ -20,12 +20,14 @@ pub struct Seen {
     pub revision: u64,
     /// BLAKE3 of that signed fsinfo.
     pub fsinfo_hash: [u8; 32],
+    /// Serial number of the highest certificate.
     pub cert_serial: u64,
     /// Latest start of an fsinfo: a lower bound of the time.
     pub start: u64,
 }
 
 impl Seen {
+    /// The newer of both records, with the later start.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let newer = if other.order() > self.order() { other } else { self };
@@ -52,8 +54,10 @@ impl Xdr for Seen {
     }
 }
 
+/// A revision that may be used until it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
+    /// Its root.
     pub fsinfo: Fsinfo,
     /// First end of the fsinfo or its certificate, seconds since 1970.
     pub expires: u64,
@@ -61,7 +65,9 @@ pub struct Verified {
     pub seen: Seen,
 }
 
+/// Why a revision must not be used. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum Refusal {
     #[error("the key of this tree was revoked on {}{}{reason}; ask its publisher for the new name", Utc(*time), if reason.is_empty() { ", without a reason" } else { ": " })]
     Revoked { time: u64, reason: String },

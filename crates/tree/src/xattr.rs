@@ -1,3 +1,5 @@
+//! Extended attributes of a file, as a sorted list.
+
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 /// Includes the namespace (XATTR_NAME_MAX of Linux).
@@ -21,14 +23,17 @@ impl Xattrs {
         Self(pairs)
     }
 
+    /// Names and values, sorted by name.
     pub fn pairs(&self) -> &[(Vec<u8>, Vec<u8>)] {
         &self.0
     }
 
+    /// The value of `name`.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         self.0.binary_search_by(|(n, _)| n.as_slice().cmp(name)).ok().map(|i| self.0[i].1.as_slice())
     }
 
+    /// True without attributes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

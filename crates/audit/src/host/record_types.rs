@@ -108,6 +108,7 @@ const NAMES: [(&str, u16); 105] = [
     ("CRYPTO_SESSION", 2405),
 ];
 
+/// `None` for an unknown type.
 pub fn record_type_name(kind: u16) -> Option<&'static str> {
     NAMES.iter().find(|(_, number)| *number == kind).map(|(name, _)| *name)
 }

@@ -2,16 +2,20 @@
 
 /// Read data or list a directory.
 pub const READ: u32 = 0x01;
+/// Look up names in a directory.
 pub const LOOKUP: u32 = 0x02;
 /// Change data or entries.
 pub const MODIFY: u32 = 0x04;
 /// Write beyond the end, or add entries.
 pub const EXTEND: u32 = 0x08;
+/// Remove names.
 pub const DELETE: u32 = 0x10;
+/// Execute a file.
 pub const EXECUTE: u32 = 0x20;
 pub(crate) const USE: u32 = READ | LOOKUP | EXECUTE;
 /// The open may create the file.
 pub const CREATE: u32 = 0x1000;
+/// The open or SETATTR sets the size.
 pub const TRUNCATE: u32 = 0x2000;
 /// I/O without a recorded open by the caller: by a special or foreign stateid, or first use of a
 /// delegation.
@@ -29,6 +33,7 @@ pub const OTHER: u32 = 0x10_0000;
 /// The highest four bits hold the file type that CREATE makes (RFC 8881, section 5.8.1.2).
 pub const TYPE_SHIFT: u32 = 28;
 
+/// True if no bit stands for a change of attributes or a creation.
 pub fn changes_nothing(requested: u32) -> bool {
     requested & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0
 }

@@ -8,16 +8,21 @@ use super::condition::{Compare, Condition, PERM_ATTRIBUTES, PERM_EXECUTE, PERM_R
 use crate::Flavour;
 use crate::operations::{errno_of_name, file_operations, parse_operations, possible_results, serves_other_calls};
 
+/// Looks up names of users and groups in rules.
 pub trait Resolve {
+    /// `None`: no such user.
     fn user(&self, name: &str) -> Option<u32>;
+    /// `None`: no such group.
     fn group(&self, name: &str) -> Option<u32>;
 }
 
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct RuleError {
     /// From 1.
     pub line: usize,
+    /// For people.
     pub reason: String,
 }
 

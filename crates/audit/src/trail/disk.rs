@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+/// A file system. The second implementation loses power at chosen moments.
 pub trait Disk: Send + Sync {
     /// The file must not exist yet. `secret` restricts access to the owner.
     fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>>;
@@ -12,6 +13,7 @@ pub trait Disk: Send + Sync {
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Atomic; replaces `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes names durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
@@ -20,15 +22,20 @@ pub trait Disk: Send + Sync {
     fn lock(&self, path: &Path) -> io::Result<Lock>;
 }
 
+/// Unlocks when dropped.
 pub type Lock = Box<dyn Send>;
 
+/// An open file.
 pub trait DiskFile: Send {
+    /// Writes all bytes.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Makes bytes durable.
     fn sync(&self) -> io::Result<()>;
+    /// Truncates or extends with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
 }
 
+/// The file system of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemDisk;
 

@@ -12,10 +12,14 @@ use crate::Record;
 use crate::operations::number::{CLONE, COPY, CREATE, LINK, LOOKUP, OPEN, REMOVE, RENAME};
 use crate::record::Class;
 
+/// A name that a file had for some time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NameSpan {
+    /// As recorded.
     pub path: Vec<u8>,
+    /// First moment.
     pub from: Moment,
+    /// Last moment.
     pub until: Moment,
 }
 
@@ -24,6 +28,7 @@ pub struct NameSpan {
 pub struct Moment {
     /// Nanoseconds since 1970.
     pub time_ns: u64,
+    /// Number in the trail.
     pub seq: u64,
 }
 
@@ -40,6 +45,7 @@ impl Moment {
     }
 }
 
+/// All names and ids of some files over time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileHistory {
     /// In the order of discovery.
@@ -51,6 +57,7 @@ pub struct FileHistory {
 const SPANS_MAX: usize = 4096;
 
 impl FileHistory {
+    /// True if the record is about one of the files.
     pub fn contains(&self, record: &Record<'_>) -> bool {
         let is_file = has_file_id(record)
             && self.files.iter().any(|(export, file)| file == record.file && (export.is_empty() || export == record.export));
@@ -83,13 +90,16 @@ pub(super) fn is_move(record: &Record<'_>) -> bool {
     record.class == Class::Operation && [RENAME, LINK, REMOVE].contains(&record.operation)
 }
 
+/// Where the search for a file's names begins.
 #[derive(Clone, Copy, Debug)]
 pub enum FileSeed<'a> {
     /// Every file that ever had this path.
     Path(&'a [u8]),
+    /// A file id.
     File(&'a [u8]),
 }
 
+/// Follows renames, links and removals in both directions of time. Reads a trail while it is written.
 pub fn file_history(directory: &Path, mode: SearchMode, seed: FileSeed<'_>) -> io::Result<FileHistory> {
     let mut search =
         HistorySearch { directory, mode, moves: HashMap::new(), queue: VecDeque::new(), seen: HashSet::new(), spans: Vec::new() };

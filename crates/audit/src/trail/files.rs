@@ -10,6 +10,7 @@ use super::Disk;
 use crate::keys::Ratchet;
 use crate::seal::Seal;
 
+/// Default name of the current signing key's file.
 pub const KEY_FILE: &str = "key";
 /// The latest seal.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
@@ -19,11 +20,14 @@ const OPEN: &str = "trail";
 const PACKED: &str = "trail.zst";
 const NEW: &str = "new";
 
+/// A segment of a trail on disk.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentFile {
     /// From 1.
     pub number: u64,
+    /// Of the file.
     pub path: PathBuf,
+    /// By zstd, in blocks.
     pub is_compressed: bool,
 }
 
@@ -65,11 +69,17 @@ pub(crate) fn read_removed_seals(directory: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
+/// # Errors
+/// The file is not readable, or no key.
 pub fn read_key(path: &Path) -> io::Result<Ratchet> {
     let bytes = Zeroizing::new(fs::read(path)?);
     Ratchet::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a key of an audit trail, or damaged"))
 }
 
+/// Verifies the seal's own signature.
+///
+/// # Errors
+/// The file is not readable, or no seal.
 pub fn read_checkpoint(path: &Path) -> io::Result<Seal> {
     let bytes = fs::read(path)?;
     let seal = Seal::decode(&bytes).filter(Seal::is_signed);

@@ -8,8 +8,10 @@ use super::{Segment, SegmentFile, segments};
 use crate::frame::{Frame, FrameError, Kind, MAGIC, parse};
 use crate::record::seq_and_time;
 
+/// A place in a trail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
+    /// Number of the segment; 0: before the first.
     pub segment: u64,
     /// Offset of the next frame in the uncompressed segment.
     pub offset: u64,
@@ -17,6 +19,7 @@ pub struct Position {
     pub next_seq: u64,
 }
 
+/// Reads records of a trail as they are written.
 #[derive(Debug)]
 pub struct Follower {
     directory: PathBuf,
@@ -31,10 +34,12 @@ pub struct Follower {
 const READ_LEN: u64 = 1 << 20;
 
 impl Follower {
+    /// Continues where another follower stopped.
     pub fn from_position(directory: &Path, position: Position) -> Follower {
         Follower { directory: directory.to_owned(), position, uncompressed: None, lost: 0, is_unconfirmed: true, seq_limit: u64::MAX }
     }
 
+    /// Skips what the trail holds now.
     pub fn from_end(directory: &Path) -> io::Result<Follower> {
         let mut position = Position::default();
         if let Some(file) = segments(directory)?.last() {

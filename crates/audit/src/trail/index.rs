@@ -24,14 +24,17 @@ const TERM_LEN: usize = 24;
 const CANCEL_STEPS: u32 = 4096;
 const LINEAR_LOOKUP_LEN: u64 = 128;
 
+/// Fields by which records are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Term {
+    /// Kerberos principal.
     Principal = 1,
     /// 4 bytes.
     Uid = 2,
     /// Also the new path of a rename or link.
     Path = 3,
+    /// File id.
     File = 4,
     /// Address (4 or 16 bytes) or name.
     Client = 5,
@@ -84,6 +87,7 @@ fn hash(term: Term, bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*hash.first_chunk().expect("a hash has 32 bytes"))
 }
 
+/// The index file of one closed segment.
 #[derive(Debug)]
 pub struct Index {
     file: File,

@@ -32,6 +32,7 @@ pub use quarantine::QuarantineFile;
 use recovery_steps::RecoveryStep;
 use segment_buffer::SegmentBuffer;
 
+/// When segments end and seals are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
     /// Close a segment at this length, in bytes.
@@ -48,15 +49,20 @@ impl Default for Rotation {
     }
 }
 
+/// Options of a log.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// Sizes and times of segments.
     pub rotation: Rotation,
+    /// The machine's boot id, for the headers of segments.
     pub boot: [u8; 16],
     /// Key file, if outside the trail's directory.
     pub key: Option<PathBuf>,
 }
 
+/// Why a trail cannot be opened or written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum LogError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
@@ -70,6 +76,7 @@ pub enum LogError {
     Damaged { path: PathBuf, reason: &'static str },
 }
 
+/// Writes a trail from one thread. Nothing is on disk before [`Log::write`] or [`Log::sync`].
 pub struct Log {
     disk: Arc<dyn Disk>,
     directory: PathBuf,
@@ -130,6 +137,7 @@ impl Log {
         self.append_batch().append(body, now_ns)
     }
 
+    /// Encodes and appends in memory. Returns the record's sequence number.
     pub fn append_record(&mut self, record: &Record<'_>) -> u64 {
         let mut body = Vec::new();
         record.encode(&mut body);
@@ -141,10 +149,12 @@ impl Log {
         lost_count::write(&*self.disk, &self.directory, lost)
     }
 
+    /// Of the trail.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
+    /// Sequence number of the next record.
     pub fn next_seq(&self) -> u64 {
         self.next_seq
     }

@@ -11,8 +11,10 @@ use crate::frame::{Header, MAGIC};
 /// The first bytes of the chain value at a position.
 pub type ChainTag = [u8; TAG_LEN];
 
+/// What a trail holds at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PositionState {
+    /// The position exists.
     Is(ChainTag),
     /// The segment was removed, and later ones exist.
     Removed,

@@ -11,6 +11,7 @@ use super::{Disk, Segment};
 use crate::frame::{Header, Kind, MAGIC, OVERHEAD, parse};
 use crate::seal::{SEAL_LEN, Seal};
 
+/// When segments are removed; by default never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Remove segments older than this, in nanoseconds.

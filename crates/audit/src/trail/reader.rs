@@ -11,6 +11,7 @@ use super::files::{SegmentFile, segments};
 use crate::chain::TAG_LEN;
 use crate::frame::{BODY_LEN_MAX, FrameError, HEAD_LEN, Header, Kind, MAGIC, parse};
 
+/// An open segment, compressed or not.
 pub struct Segment {
     file: File,
     len: u64,
@@ -20,13 +21,18 @@ pub struct Segment {
     boot: OnceLock<Option<[u8; 16]>>,
 }
 
+/// A frame with its place.
 #[derive(Clone, Debug)]
 pub struct Entry {
+    /// Number of the segment.
     pub segment: u64,
+    /// Boot id of the writer.
     pub boot: [u8; 16],
     /// Offset in the uncompressed segment.
     pub offset: u64,
+    /// What the body is.
     pub kind: Kind,
+    /// Not verified.
     pub body: Vec<u8>,
 }
 
@@ -59,6 +65,7 @@ impl Segment {
         *self.boot.get_or_init(read)
     }
 
+    /// Bytes.
     pub fn uncompressed_len(&self) -> u64 {
         match &self.blocks {
             None => self.len,

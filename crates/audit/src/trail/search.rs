@@ -13,11 +13,14 @@ use crate::frame::{FrameError, Kind, parse};
 use crate::operations::{self, Set};
 use crate::record::{Class, RecordError};
 
+/// Results of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// Status 0.
     Success,
     /// Includes refusals and gaps.
     Failure,
+    /// This nfsstat4 or errno.
     Is(u32),
 }
 
@@ -31,7 +34,9 @@ pub struct Query {
     pub from_ns: Option<u64>,
     /// End time (exclusive), nanoseconds since 1970.
     pub until_ns: Option<u64>,
+    /// Kerberos principal.
     pub principal: Alternatives,
+    /// The user that the operation ran as.
     pub uid: Option<u32>,
     /// The user that rules call auid: the login user, or else the acting user. Not indexed.
     pub auid: Option<u32>,
@@ -39,20 +44,28 @@ pub struct Query {
     pub path: Alternatives,
     /// A directory and everything below it. Not indexed.
     pub below: Alternatives,
+    /// File id.
     pub file: Vec<u8>,
+    /// Path of the export.
     pub export: Alternatives,
     /// Address or name of the client.
     pub client: Alternatives,
+    /// Then only records of operations match.
     pub operations: Option<Set>,
+    /// What the record is about.
     pub class: Option<Class>,
+    /// How it ended.
     pub outcome: Option<Outcome>,
+    /// Key of the rule.
     pub key: Alternatives,
+    /// All records about some files, whatever their names were.
     pub names: Option<FileHistory>,
     /// Path in renames, links and removals.
     pub moved: Vec<u8>,
 }
 
 impl Query {
+    /// Tests one record, without any index.
     pub fn matches(&self, record: &Record<'_>) -> bool {
         let text = |wanted: &Alternatives, found: &[u8]| wanted.is_empty() || wanted.iter().any(|form| form == found);
         let is_named = |name: &[u8]| name == record.path || name == record.path2;
@@ -129,31 +142,39 @@ pub(super) fn is_below(directory: &[u8], path: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
+/// How segments are searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchMode {
     /// A missing index is built; if that fails, the segment is scanned.
     Index,
+    /// Every record is decoded.
     Scan,
 }
 
+/// A record that matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
+    /// Number of the segment.
     pub segment: u64,
     /// Offset in the uncompressed segment.
     pub offset: u64,
+    /// The encoded record, not verified.
     pub body: Vec<u8>,
     /// Boot id of the writer, if known.
     pub boot: Option<[u8; 16]>,
 }
 
 impl Hit {
+    /// `scratch` holds the path if it is stored in two parts.
     pub fn record<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Result<Record<'a>, RecordError> {
         Record::decode(&self.body, scratch)
     }
 }
 
+/// The work of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchCost {
+    /// Segments whose times overlap the query.
     pub segments: u64,
     /// Segments scanned.
     pub scanned: u64,

@@ -28,17 +28,24 @@ use write_loop::{Writer, now_ns};
 /// Runs once all earlier records are stored.
 pub type Callback = Box<dyn FnOnce() + Send>;
 
+/// Writes a trail for many threads, by a thread of its own.
 pub struct Trail {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// For metrics, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Records on disk.
     pub written: u64,
+    /// Records lost for lack of room.
     pub lost: u64,
+    /// Failed writes.
     pub failures: u64,
+    /// Bytes in rings.
     pub waiting_len: u64,
+    /// As [`Trail::is_healthy`].
     pub is_healthy: bool,
 }
 
@@ -140,10 +147,12 @@ impl Trail {
         self.shared.wake();
     }
 
+    /// True if a reply may have to wait for its record.
     pub fn delays_replies(&self) -> bool {
         self.shared.options.delays_replies()
     }
 
+    /// True if a record is not yet stored as the policy requires.
     pub fn has_unstored_records(&self) -> bool {
         self.shared.unstored_count.load(Ordering::SeqCst) > 0
     }
@@ -153,6 +162,7 @@ impl Trail {
         self.shared.is_healthy.load(Ordering::Acquire)
     }
 
+    /// Each is exact, but they are read one after the other.
     pub fn counts(&self) -> Counts {
         let shared = &self.shared;
         Counts {

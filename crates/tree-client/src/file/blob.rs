@@ -22,9 +22,12 @@ const LEAVES_AT_ONCE: u64 = 64;
 
 static ZEROS: [u8; LEAF_LEN_MAX] = [0; LEAF_LEN_MAX];
 
+/// What [`Tree::seek`] looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
+    /// The next byte that is stored.
     Data,
+    /// The next byte of a hole; the end of the file counts as one.
     Hole,
 }
 
@@ -241,6 +244,7 @@ impl Tree {
         Ok((whence == Seek::Hole).then_some(blob.size))
     }
 
+    /// The extended attributes of a file; empty if there are none.
     pub async fn xattrs(&self, inode: &Inode) -> Result<Arc<Xattrs>> {
         let blob = xattr_blob(inode)?;
         decode_xattrs(&self.read(blob, 0, blob.size as usize).await?)

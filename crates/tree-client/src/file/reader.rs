@@ -13,6 +13,7 @@ use crate::file::read_ahead::ReadAhead;
 use crate::replica::Priority;
 use crate::{Result, Tree};
 
+/// An open file. Reads in sequence start read-ahead.
 pub struct FileReader {
     tree: Arc<Tree>,
     blob: Blob,
@@ -20,6 +21,7 @@ pub struct FileReader {
 }
 
 impl Tree {
+    /// `blob`: of an inode of this tree. Fetches nothing yet.
     pub fn open_file(self: &Arc<Self>, blob: Blob) -> FileReader {
         FileReader { tree: Arc::clone(self), blob, ahead: Mutex::default() }
     }
@@ -56,10 +58,12 @@ impl FileReader {
         answer
     }
 
+    /// What it reads.
     pub const fn blob(&self) -> &Blob {
         &self.blob
     }
 
+    /// Where it reads.
     pub const fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }

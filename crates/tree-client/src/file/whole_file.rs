@@ -47,10 +47,12 @@ enum Comparison {
 }
 
 impl Tree {
+    /// True with a disk cache for whole files.
     pub fn keeps_whole_files(&self) -> bool {
         self.whole_files().is_some()
     }
 
+    /// False if the file is inline, empty or larger than the cache allows.
     pub fn may_keep_whole_file(&self, blob: &Blob) -> bool {
         key_of(blob).is_some() && self.whole_files().is_some_and(|files| files.fits(blob.size))
     }
@@ -243,10 +245,12 @@ impl Tree {
 }
 
 impl WholeFile {
+    /// The content.
     pub const fn blob(&self) -> &Blob {
         &self.blob
     }
 
+    /// Inode number of the cache file; 0 without one.
     pub fn inode(&self) -> u64 {
         self.body.as_ref().and_then(|body| body.file().metadata().ok()).map_or(0, |metadata| metadata.ino())
     }

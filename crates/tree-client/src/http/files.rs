@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::mirrors::NOT_A_REPLICA;
 use crate::{Error, Result, replica_tls};
 
+/// One database behind a web server.
 pub struct DatabaseFiles {
     fetcher: Fetcher,
     clock: Arc<dyn Clock>,
@@ -38,16 +39,25 @@ impl DatabaseFiles {
         Ok(Self { fetcher: Fetcher::new(&url, options)?, clock: Arc::clone(&options.clock) })
     }
 
+    /// With a slash at the end.
     pub fn url(&self) -> &str {
         self.fetcher.url().as_str()
     }
 
+    /// At most 128 MiB.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`].
     pub async fn manifest(&self) -> Result<Bytes> {
         // Shares requests with clients: see `HttpDatabase::refresh`.
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         self.fetcher.get(Wanted::manifest(minute)).await.map_err(|error| self.unreachable(&error))
     }
 
+    /// Bytes `range` of a file.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], also for another length.
     pub async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes> {
         let is_whole = *range == (0..file.len);
         let part = (!is_whole).then(|| range.clone());

@@ -7,6 +7,7 @@ use super::transport::HttpTransport;
 use crate::clock::{Clock, SystemClock};
 use crate::replica_tls::ReplicaTls;
 
+/// How web servers are reached.
 #[derive(Clone)]
 pub struct HttpOptions {
     /// Proxies in the order of preference, as URLs, `DIRECT`, or `pac:` and the URL or file of a proxy
@@ -15,13 +16,16 @@ pub struct HttpOptions {
     /// Longest pause within a response. Routes share it for their connection attempts, 1 s each at
     /// least.
     pub timeout: Duration,
+    /// Trusted authorities, and whether TLS is required.
     pub tls: ReplicaTls,
+    /// For URLs that change each minute.
     pub clock: Arc<dyn Clock>,
     /// Called for each of `proxies`, or for `environment`, with the limit of a connection attempt.
     /// `None`: TCP.
     pub transport: Option<Arc<MakeTransport>>,
 }
 
+/// Makes the transport of one proxy.
 pub type MakeTransport = dyn Fn(&str, Duration) -> Arc<dyn HttpTransport> + Send + Sync;
 
 impl Default for HttpOptions {

@@ -12,6 +12,7 @@ use reqwest::{Client, Proxy, Url};
 
 use crate::{Error, ReplicaTls};
 
+/// A GET request.
 #[derive(Debug, Clone)]
 pub struct HttpRequest {
     /// Absolute.
@@ -20,7 +21,9 @@ pub struct HttpRequest {
     pub range: Option<Range<u64>>,
 }
 
+/// The header of a response, and its body as it arrives.
 pub struct HttpResponse {
+    /// 200, 206, 404 and so on.
     pub status: u16,
     /// First byte, from `Content-Range`.
     pub range_start: Option<u64>,
@@ -28,6 +31,7 @@ pub struct HttpResponse {
     pub body: BoxStream<'static, Result<Bytes, String>>,
 }
 
+/// Sends requests by one route: directly or through one proxy.
 pub trait HttpTransport: Send + Sync + 'static {
     /// Ends when the header has arrived. Limits connection attempts and pauses. Errors are text for
     /// a log.

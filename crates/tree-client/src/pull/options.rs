@@ -7,10 +7,12 @@ use vouch_tree_store::WriteOptions;
 
 use crate::client::TreeOptions;
 
+/// Options of a pull.
 #[derive(Debug, Clone)]
 pub struct PullOptions {
     /// Created if missing.
     pub db: PathBuf,
+    /// Replicas to pull from.
     pub tree: TreeOptions,
     /// Revisions to keep, besides tagged ones; `None`: all.
     pub keep: Option<usize>,
@@ -18,12 +20,14 @@ pub struct PullOptions {
     pub in_flight_bytes: u64,
     /// Frees the space of frames that no kept revision references.
     pub collect: bool,
+    /// Longest pack, in bytes.
     pub pack_len_max: u32,
     /// Limit of the wait for another writer of the database.
     pub lock_wait: Duration,
 }
 
 impl PullOptions {
+    /// Keeps all revisions and does not wait for another writer.
     pub fn new(db: impl Into<PathBuf>) -> Self {
         Self {
             db: db.into(),
@@ -37,38 +41,54 @@ impl PullOptions {
     }
 }
 
+/// The steps of a pull, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PullPhase {
+    /// Opens the tree.
     Connecting,
+    /// Fetches the frames of the newest revision.
     Frames,
+    /// Fetches the signed fsinfos of earlier revisions.
     History,
+    /// Makes the revision visible in the database.
     Commit,
+    /// Frees space.
     Collect,
 }
 
+/// How far a pull is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullProgress {
+    /// The step in progress.
     pub phase: PullPhase,
+    /// Fetched and written.
     pub frames_done: u64,
     /// Fetched or known to be missing; grows while directories are read.
     pub frames_known: u64,
     /// Size as stored.
     pub bytes: u64,
+    /// Already in the database.
     pub frames_present: u64,
 }
 
+/// What a pull did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PullReport {
+    /// Now the newest in the database.
     pub revision: u64,
     /// The database had it before.
     pub was_current: bool,
+    /// Fetched.
     pub new_frames: u64,
     /// Size as stored.
     pub new_bytes: u64,
     /// An unchanged directory counts once.
     pub present_frames: u64,
+    /// Signed fsinfos of earlier revisions among them.
     pub history_frames: u64,
+    /// Freed.
     pub collected_bytes: u64,
+    /// From the call to the end.
     pub elapsed: Duration,
 }
 

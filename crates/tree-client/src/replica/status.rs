@@ -3,9 +3,12 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// What the client thinks of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReplicaState {
+    /// No request yet.
     Untried,
+    /// The last request succeeded.
     Up,
     /// Several times slower than another.
     Slow,
@@ -30,20 +33,26 @@ impl fmt::Display for ReplicaState {
     }
 }
 
+/// One replica, as the client sees it.
 #[derive(Debug, Clone)]
 pub struct ReplicaStatus {
+    /// Unspecified for a URL, which the HTTP client resolves.
     pub address: SocketAddr,
     /// Name that led to the address.
     pub host: String,
+    /// Decides how often it is asked.
     pub state: ReplicaState,
     /// Mean; `None` before the first answer.
     pub latency: Option<Duration>,
     /// Newest offered; 0 before the first.
     pub revision: u64,
+    /// Requests.
     pub asked: u64,
+    /// Requests without an answer in time, or with an error.
     pub failed: u64,
     /// Times of provably wrong data.
     pub lied: u64,
+    /// Text for people.
     pub last_error: Option<String>,
 }
 
@@ -69,11 +78,13 @@ macro_rules! counters {
 }
 
 counters! {
+    /// Verified frames from replicas.
     network_frames,
     /// Size as stored.
     network_bytes,
     /// Verified.
     disk_frames,
+    /// Frames from the memory cache.
     memory_frames,
     /// Second requests because the first was late.
     hedges,
@@ -81,7 +92,9 @@ counters! {
     lies,
     /// Hashing frames from replicas, in nanoseconds.
     verify_ns,
+    /// Calls to replicas.
     calls,
+    /// Looks for a newer revision.
     refreshes,
 }
 

@@ -20,9 +20,12 @@ const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 /// Unread events; the verification waits.
 const EVENTS_MAX: usize = 64;
 
+/// An event of a full check.
 #[derive(Debug, Clone)]
 pub enum VerifyEvent {
+    /// Sent now and then.
     Progress {
+        /// Verified so far.
         frames: u64,
         /// Size as stored.
         bytes: u64,
@@ -33,13 +36,18 @@ pub enum VerifyEvent {
     Bad {
         /// Path of the file or directory that needs it.
         path: Vec<u8>,
+        /// Why it is bad.
         error: Error,
     },
+    /// The last event.
     Done {
+        /// Verified.
         frames: u64,
         /// Size as stored.
         bytes: u64,
+        /// Names of regular files.
         files: u64,
+        /// Bad frames.
         bad: u64,
     },
 }

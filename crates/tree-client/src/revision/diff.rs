@@ -9,32 +9,47 @@ use crate::directory::{Entry, LeafSpan, Listing, Position};
 use crate::revision::Revision;
 use crate::{Result, Tree};
 
+/// One path that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Path from the root; empty for the root.
     pub path: Vec<u8>,
+    /// How it differs.
     pub kind: ChangeKind,
+    /// `None` if the path is new.
     pub old: Option<Inode>,
+    /// `None` if the path is gone.
     pub new: Option<Inode>,
 }
 
+/// How a path differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
+    /// Only the new revision has it.
     Added,
+    /// Only the old revision has it.
     Removed,
+    /// Both have it.
     Changed(ChangedFields),
 }
 
+/// What differs between two inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChangedFields {
     /// Data, link target or device number. Of directories, only if one is opaque and the entries
     /// differ: other entries are reported themselves.
     pub content: bool,
+    /// Permission bits.
     pub mode: bool,
+    /// User or group.
     pub owner: bool,
+    /// Time of the last change.
     pub mtime: bool,
+    /// Extended attributes.
     pub xattrs: bool,
+    /// Then the content differs too.
     pub file_type: bool,
+    /// Number of hard links.
     pub links: bool,
 }
 
@@ -59,6 +74,7 @@ impl ChangedFields {
         }
     }
 
+    /// Nothing differs.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -88,6 +104,7 @@ struct Cursor {
 }
 
 impl Diff {
+    /// Compares two revisions, each with the tree that reads it.
     pub fn new(old: (&Arc<Tree>, &Arc<Revision>), new: (&Arc<Tree>, &Arc<Revision>)) -> Self {
         let (old_root, new_root) = (old.1.root(), new.1.root());
         let mut diff = Self { levels: Vec::new(), first: compare(Vec::new(), old_root, new_root), failed: false };

@@ -14,6 +14,7 @@ use crate::{Error, Result, Tree};
 
 const LEN_EXPECTED: usize = 1024;
 
+/// Revisions from the newest back to the first.
 pub struct History {
     tree: Arc<Tree>,
     next: Next,
@@ -26,6 +27,7 @@ enum Next {
 }
 
 impl Tree {
+    /// Begins with the newest revision, even if it has expired.
     pub fn history(self: &Arc<Self>) -> History {
         History { tree: Arc::clone(self), next: Next::Newest }
     }

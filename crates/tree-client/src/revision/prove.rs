@@ -40,6 +40,7 @@ impl Tree {
 }
 
 impl Proof {
+    /// Begins the proof file.
     pub const fn header(&self) -> &ProofHeader {
         &self.header
     }
@@ -55,6 +56,7 @@ impl Proof {
         Some(advanced.map(|()| stored).map_err(|error| Error::Damaged { what: error.to_string() }))
     }
 
+    /// `None` until enough frames have been read.
     pub const fn finding(&self) -> Option<&Finding> {
         self.walk.finding()
     }

@@ -5,6 +5,7 @@ use vouch_tree::{BlockHandle, Fsinfo, Inode};
 /// Its signatures are verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
+    /// The root of the revision.
     pub fsinfo: Fsinfo,
     /// [`vouch_tree::SignedFsinfo`] in XDR.
     pub signed: Bytes,
@@ -37,10 +38,12 @@ impl Revision {
         frame::build(FrameKind::Fsinfo, signed, 0)
     }
 
+    /// For comparisons.
     pub const fn order(&self) -> RevisionOrder {
         RevisionOrder { cert_serial: self.cert_serial, number: self.number(), handle: self.handle }
     }
 
+    /// Of the signing key's certificate.
     pub const fn cert_serial(&self) -> u64 {
         self.cert_serial
     }
@@ -50,6 +53,7 @@ impl Revision {
         self.fsinfo.revision
     }
 
+    /// The root directory.
     pub const fn root(&self) -> &Inode {
         &self.fsinfo.root
     }

@@ -8,6 +8,7 @@ use vouch_xdr::{Writer, Xdr};
 use super::{Child, DirEntry, HEIGHT_MAX, PAGE_LEN_MAX, PAGE_LEN_MIN, PageRef};
 use crate::{BlockHandle, FileName, FrameKind, Inode};
 
+/// Takes the entries of one directory in order.
 #[derive(Debug, Default)]
 pub struct DirectoryBuilder {
     levels: Vec<PageInProgress>,
@@ -26,10 +27,12 @@ struct PageInProgress {
 }
 
 impl DirectoryBuilder {
+    /// A builder without entries.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// Entries so far.
     pub const fn entries(&self) -> u64 {
         self.entries
     }

@@ -8,14 +8,17 @@ const ENTRY_LEN_MIN: usize = 56;
 
 const CHILD_LEN_MIN: usize = 48;
 
+/// A page of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageRef {
     /// 0 for a leaf page; the children of an interior page are one lower.
     pub height: u8,
+    /// The frame of the page.
     pub handle: BlockHandle,
 }
 
 impl PageRef {
+    /// The frame kind of a page at this height.
     pub const fn kind(&self) -> FrameKind {
         if self.height == 0 { FrameKind::DirLeaf } else { FrameKind::DirInterior }
     }
@@ -33,9 +36,12 @@ impl Xdr for PageRef {
     }
 }
 
+/// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
+    /// Unique in the directory.
     pub name: FileName,
+    /// What the name stands for.
     pub inode: Inode,
 }
 
@@ -57,6 +63,7 @@ pub struct LeafPage {
 }
 
 impl LeafPage {
+    /// Sorted by name, at least one.
     pub fn entries(&self) -> &[DirEntry] {
         &self.entries
     }
@@ -66,6 +73,7 @@ impl LeafPage {
         self.entries.binary_search_by(|e| e.name.as_bytes().cmp(name)).ok().map(|i| &self.entries[i])
     }
 
+    /// Index of the first entry behind `name`, which need not exist.
     pub fn index_after(&self, name: &[u8]) -> usize {
         self.entries.partition_point(|e| e.name.as_bytes() <= name)
     }
@@ -91,11 +99,14 @@ impl Xdr for LeafPage {
     }
 }
 
+/// A page below an interior page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
     /// Lowest name below the child.
     pub first: FileName,
+    /// The frame of the child.
     pub handle: BlockHandle,
+    /// Entries of the directory in and below the child.
     pub entries: u64,
 }
 
@@ -124,10 +135,12 @@ impl InteriorPage {
         self.height
     }
 
+    /// Sorted by their first names, at least one.
     pub fn children(&self) -> &[Child] {
         &self.children
     }
 
+    /// The child at `index`; `None` past the end.
     pub fn page(&self, index: usize) -> Option<PageRef> {
         self.children.get(index).map(|c| PageRef { height: self.height - 1, handle: c.handle })
     }

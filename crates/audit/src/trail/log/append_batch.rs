@@ -5,6 +5,7 @@ use crate::frame::{BODY_LEN_MAX, Kind, LeafBatch};
 use crate::record;
 
 impl Log {
+    /// Appends several records faster than one at a time.
     pub fn append_batch(&mut self) -> AppendBatch<'_> {
         let buffer = self.buffers.back_mut().expect("one segment is always open");
         let leaves = LeafBatch { out: &mut buffer.pending, chain: &mut self.chain, tree: &mut buffer.tree, last: None };
@@ -12,6 +13,7 @@ impl Log {
     }
 }
 
+/// The batch ends when dropped.
 pub struct AppendBatch<'l> {
     next_seq: &'l mut u64,
     unsealed_ns: &'l mut Option<u64>,
@@ -19,6 +21,7 @@ pub struct AppendBatch<'l> {
 }
 
 impl AppendBatch<'_> {
+    /// `body`: an encoded record, which gets its number. Returns the number.
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
         debug_assert!(body.len() <= BODY_LEN_MAX, "text limits keep bodies below the frame limit");
         let seq = *self.next_seq;

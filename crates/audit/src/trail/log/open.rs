@@ -18,6 +18,7 @@ use crate::trail::disk::Lock;
 use crate::trail::files::{self, KEY_FILE, SegmentFile, segments};
 use crate::trail::{Disk, Segment};
 
+/// What opening a trail found and repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// No closing seal: the program or the machine crashed.
@@ -30,6 +31,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
+    /// Bytes in quarantine.
     pub fn torn_len(&self) -> u64 {
         self.quarantined.iter().map(|quarantined| quarantined.len).sum()
     }

@@ -9,9 +9,12 @@ use crate::record::{Act, Class, Record, TEXT_LEN_MAX, class_of};
 use crate::trail::files::TORN_EXTENSION;
 use crate::trail::{Segment, SegmentFile};
 
+/// Damaged bytes, moved aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantineFile {
+    /// Where they were.
     pub segment: u64,
+    /// Of the file in the trail's directory.
     pub name: String,
     /// Bytes; 0 if the segment was an empty file.
     pub len: u64,

@@ -1,7 +1,10 @@
+//! The result of a verification.
+
 use std::fmt;
 
 use crate::seal::Seal;
 
+/// How a trail was damaged or falsified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
     /// A record differs from the chained one.
@@ -10,6 +13,7 @@ pub enum FaultKind {
     Removed,
     /// A frame that was never chained.
     Inserted,
+    /// Frames in another order than they were chained.
     Reordered,
     /// Records were changed and the chain was recomputed, but the seal does not match.
     Rewritten,
@@ -22,6 +26,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// One word, for reports.
     pub fn name(self) -> &'static str {
         match self {
             FaultKind::Altered => "altered",
@@ -36,9 +41,12 @@ impl FaultKind {
     }
 }
 
+/// One place where verification failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
+    /// How.
     pub kind: FaultKind,
+    /// Number of the segment.
     pub segment: u64,
     /// In the uncompressed segment.
     pub offset: u64,
@@ -55,12 +63,16 @@ impl fmt::Display for Fault {
     }
 }
 
+/// The result of a verification.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// The trail's id.
     pub trail: Option<[u8; 16]>,
     /// The first public key, from the caller or from the trail itself.
     pub public: Option<[u8; 32]>,
+    /// Segments read.
     pub segments: u64,
+    /// Records read.
     pub records: u64,
     /// Records after the last seal.
     pub unsealed: u64,
@@ -68,7 +80,9 @@ pub struct Report {
     pub span: Option<(u64, u64)>,
     /// Earliest and latest, nanoseconds since 1970.
     pub times: Option<(u64, u64)>,
+    /// The last valid seal.
     pub last: Option<Seal>,
+    /// Empty: everything that is sealed is authentic.
     pub faults: Vec<Fault>,
     /// Remarks that are not faults. They quote text from records: escape them before printing to a
     /// terminal.

@@ -12,6 +12,7 @@ use crate::seal::Seal;
 use crate::trail::files::{self, CHECKPOINT_FILE, KEY_FILE};
 use crate::trail::prune::PRUNED_PREFIX;
 
+/// What the verifier knows beside the trail.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// The trail's first public key, as `keygen` prints it.

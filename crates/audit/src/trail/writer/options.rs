@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use super::super::prune::Retention;
 
+/// What happens when records cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Calls wait until the disk takes their records. Nothing is acknowledged without its record.
     Block,
     /// The service continues. A gap record counts lost records.
     Count,
+    /// The service stops.
     Halt,
 }
 
@@ -27,13 +29,18 @@ pub enum Durability {
     System,
 }
 
+/// Options of a [`Trail`](super::Trail).
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
+    /// On failure.
     pub policy: Policy,
+    /// When written records are synced.
     pub durability: Durability,
     /// Ring of each thread, in bytes.
     pub ring_len: usize,
+    /// Compresses closed segments in the background.
     pub compress: bool,
+    /// When old segments are removed.
     pub retention: Retention,
     /// Some calls wait for their records whatever the policy, by [`super::Trail::record_and_wait`].
     pub some_replies_wait: bool,
