@@ -69,27 +69,27 @@ pub fn record(args: &KernelEvents) -> Outcome {
     }
     let client = rustix::system::uname().nodename().to_bytes().to_vec();
     let (names, assembler) = (HashMap::new(), Assembler::default());
-    let mut keeper = Keeper { log, resume_point: ResumePoint::All, client, realm: args.realm.clone(), names, assembler };
+    let mut recorder = EventRecorder { log, resume_point: ResumePoint::All, client, realm: args.realm.clone(), names, assembler };
     let source = match &args.source {
         Source::Netlink => "the kernel".to_owned(),
         Source::Log { path, .. } => path.display().to_string(),
     };
     let boot_text = data_encoding::HEXLOWER.encode(&boot);
-    keeper.act(Act::Start, &format!("{PROGRAM}; boot {boot_text}; listens to {source}"));
+    recorder.act(Act::Start, &format!("{PROGRAM}; boot {boot_text}; listens to {source}"));
     let taken = interrupt::take(|| {});
     let done = match &args.source {
         // Events from the kernel are always new.
-        Source::Netlink => keeper.go_on_after(last, last_boot == Some(boot)).and_then(|serials| listen(&mut keeper, serials)),
-        Source::Log { path, once } => resume(path, last, &mut keeper).and_then(|first| read_log(path, first, *once, &mut keeper)),
+        Source::Netlink => recorder.resume_after(last, last_boot == Some(boot)).and_then(|serials| listen(&mut recorder, serials)),
+        Source::Log { path, once } => resume(path, last, &mut recorder).and_then(|first| read_log(path, first, *once, &mut recorder)),
     };
-    keeper.finish();
-    keeper.act(Act::Stop, &done.as_ref().err().map_or_else(|| PROGRAM.to_owned(), |error| format!("{PROGRAM}: {error}")));
-    let closed = keeper.log.close(now_ns()).map_err(|error| failure(&error));
+    recorder.finish();
+    recorder.act(Act::Stop, &done.as_ref().err().map_or_else(|| PROGRAM.to_owned(), |error| format!("{PROGRAM}: {error}")));
+    let closed = recorder.log.close(now_ns()).map_err(|error| failure(&error));
     drop(taken);
     done.and(closed)
 }
 
-struct Keeper {
+struct EventRecorder {
     log: Log,
     resume_point: ResumePoint,
     client: Vec<u8>,
@@ -127,20 +127,20 @@ impl ResumePoint {
     }
 }
 
-impl Keeper {
+impl EventRecorder {
     fn line(&mut self, line: &Line<'_>) {
         let mut whole = Vec::new();
         self.assembler.push(line, |event| whole.push(event));
-        whole.iter().for_each(|event| self.keep(event));
+        whole.iter().for_each(|event| self.record(event));
     }
 
     fn finish(&mut self) {
         let mut whole = Vec::new();
         self.assembler.finish(|event| whole.push(event));
-        whole.iter().for_each(|event| self.keep(event));
+        whole.iter().for_each(|event| self.record(event));
     }
 
-    fn keep(&mut self, event: &Event) {
+    fn record(&mut self, event: &Event) {
         if !self.resume_point.takes(event.stamp) {
             return;
         }
@@ -166,7 +166,7 @@ impl Keeper {
         self.log.append_record(&Record { time_ns: now_ns(), class, operation, uid, detail: detail.as_bytes(), ..Record::default() });
     }
 
-    fn tell_missed(&mut self, count: Option<u64>, detail: &str) {
+    fn record_gap(&mut self, count: Option<u64>, detail: &str) {
         self.log.append_record(&Record {
             time_ns: now_ns(),
             class: Class::Gap,
@@ -178,10 +178,10 @@ impl Keeper {
 
     /// Compares the kernel's serial numbers with the trail's last event. Events of earlier boots
     /// can't be counted.
-    fn go_on_after(&mut self, last: Stamp, is_same_boot: bool) -> Outcome<Serials> {
+    fn resume_after(&mut self, last: Stamp, is_same_boot: bool) -> Outcome<Serials> {
         let is_new = last == Stamp::default();
         if !is_new && !is_same_boot {
-            self.tell_missed(
+            self.record_gap(
                 None,
                 "the machine rebooted since the last event of this trail: events before this program's start are missing",
             );
@@ -215,7 +215,7 @@ fn last_of(directory: &Path) -> Outcome<(Stamp, Option<[u8; 16]>)> {
 
 /// Finds the trail's last event, and reads the logs rotated since. If no log holds the event, newer
 /// events are taken and a gap is recorded.
-fn resume(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>> {
+fn resume(path: &Path, last: Stamp, recorder: &mut EventRecorder) -> Outcome<Option<File>> {
     if last == Stamp::default() {
         return Ok(None);
     }
@@ -227,17 +227,17 @@ fn resume(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>
         let holds = holds(&file, last).at(name.display())?;
         opened.push(file);
         if holds {
-            keeper.resume_point = ResumePoint::AtEvent(last);
+            recorder.resume_point = ResumePoint::AtEvent(last);
             break;
         }
     }
-    if keeper.resume_point == ResumePoint::All {
-        keeper.resume_point = ResumePoint::Newer(last);
-        keeper.tell_missed(None, "the log no longer holds the last event of this trail: events in between may be missing");
+    if recorder.resume_point == ResumePoint::All {
+        recorder.resume_point = ResumePoint::Newer(last);
+        recorder.record_gap(None, "the log no longer holds the last event of this trail: events in between may be missing");
     }
     while opened.len() > 1 {
         let mut reader = BufReader::with_capacity(LINE_LEN_MAX, opened.pop().expect("two entries exist"));
-        read_rest(&mut reader, &mut Vec::new(), keeper).at(path.display())??;
+        read_rest(&mut reader, &mut Vec::new(), recorder).at(path.display())??;
     }
     Ok(opened.pop())
 }
@@ -256,13 +256,13 @@ fn holds(mut file: &File, wanted: Stamp) -> io::Result<bool> {
     Ok(found)
 }
 
-fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, keeper: &mut Keeper) -> io::Result<Outcome> {
+fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, recorder: &mut EventRecorder) -> io::Result<Outcome> {
     let mut unsynced = 0;
     loop {
         let read = read_line(reader, line)?;
         if line.ends_with(b"\n") {
             if let Some(line) = Line::parse(line.trim_ascii_end()) {
-                keeper.line(&line);
+                recorder.line(&line);
             }
             line.clear();
         }
@@ -272,7 +272,7 @@ fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, keeper: &mut Kee
         // Sync in pieces, which bounds memory and segments.
         unsynced += read;
         if unsynced >= PIECE_LEN {
-            if let Err(error) = keeper.sync() {
+            if let Err(error) = recorder.sync() {
                 return Ok(Err(error));
             }
             unsynced = 0;
@@ -280,7 +280,7 @@ fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, keeper: &mut Kee
     }
 }
 
-fn read_log(path: &Path, mut first: Option<File>, once: bool, keeper: &mut Keeper) -> Outcome {
+fn read_log(path: &Path, mut first: Option<File>, once: bool, recorder: &mut EventRecorder) -> Outcome {
     while !interrupt::requested() {
         let file = match first.take().map_or_else(|| File::open(path), Ok) {
             // During a rotation the name may be missing for a moment.
@@ -293,12 +293,12 @@ fn read_log(path: &Path, mut first: Option<File>, once: bool, keeper: &mut Keepe
         let mut reader = BufReader::with_capacity(LINE_LEN_MAX, file);
         let (mut line, mut is_last) = (Vec::new(), false);
         loop {
-            read_rest(&mut reader, &mut line, keeper).at(path.display())??;
+            read_rest(&mut reader, &mut line, recorder).at(path.display())??;
             if once {
                 return Ok(());
             }
             // The file was read to its end: make whole events durable before a new file is opened.
-            keeper.sync()?;
+            recorder.sync()?;
             if is_last || interrupt::requested() {
                 break;
             }
@@ -330,7 +330,7 @@ fn is_rotated(path: &Path, file: &File) -> bool {
     }
 }
 
-fn listen(keeper: &mut Keeper, mut serials: Serials) -> Outcome {
+fn listen(recorder: &mut EventRecorder, mut serials: Serials) -> Outcome {
     let what = "the kernel's audit";
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::AUDIT));
     let socket = socket.map_err(io::Error::from).at(what)?;
@@ -343,7 +343,7 @@ fn listen(keeper: &mut Keeper, mut serials: Serials) -> Outcome {
     while !interrupt::requested() {
         // Sync even without a pause: memory is lost with the process.
         if synced.elapsed() >= PAUSE {
-            keeper.sync()?;
+            recorder.sync()?;
             synced = Instant::now();
         }
         match rustix::net::recv(&socket, &mut bytes[..], RecvFlags::empty()) {
@@ -352,19 +352,19 @@ fn listen(keeper: &mut Keeper, mut serials: Serials) -> Outcome {
                 let kind = u16::from_ne_bytes([head[4], head[5]]);
                 if let Some(line) = Line::parse_message(kind, message.trim_ascii_end()) {
                     if let Some(count) = serials.see(line.stamp.serial) {
-                        keeper.tell_missed(Some(count), "events missing by the kernel's serial numbers");
+                        recorder.record_gap(Some(count), "events missing by the kernel's serial numbers");
                     }
-                    keeper.line(&line);
+                    recorder.line(&line);
                 }
             }
             Err(rustix::io::Errno::AGAIN) => {
                 serials.are_read();
-                keeper.sync()?;
+                recorder.sync()?;
             }
-            Err(rustix::io::Errno::INTR) => keeper.sync()?,
+            Err(rustix::io::Errno::INTR) => recorder.sync()?,
             Err(rustix::io::Errno::NOBUFS) => {
                 serials.are_lost();
-                keeper.tell_missed(None, "the kernel produced audit events faster than they were read");
+                recorder.record_gap(None, "the kernel produced audit events faster than they were read");
             }
             Err(error) => return Err(io::Error::from(error)).at(what),
         }

@@ -16,26 +16,26 @@ use crate::json::{self, FileAnswer, FileRecord};
 use crate::limits::SNIFF_LEN;
 use crate::problem::Problem;
 use crate::range::RequestedRanges;
-use crate::respond::{Asked, Found, Responder, precondition_failed, problem_response, status_only, with_type};
+use crate::respond::{Found, Responder, TreeRequest, precondition_failed, problem_response, status_only, with_type};
 use crate::target::Format;
 
 impl Responder {
-    pub(crate) async fn file(&self, asked: &Asked<'_>, found: &Found, blob: &Blob) -> Result<Response<Body>, Problem> {
+    pub(crate) async fn file(&self, request: &TreeRequest<'_>, found: &Found, blob: &Blob) -> Result<Response<Body>, Problem> {
         // A blob is its content or a hash of it.
         let tag = EntityTag::of("vouch gateway 2026 file", &[&blob.to_xdr()]);
         let kind = self.content_type(found, blob).await?;
-        if asked.query.format == Some(Format::Json) {
-            return Ok(self.file_record(asked, found, blob, &tag, kind));
+        if request.query.format == Some(Format::Json) {
+            return Ok(self.file_record(request, found, blob, &tag, kind));
         }
-        let mut response = match Precondition::evaluate(asked.headers, &tag) {
+        let mut response = match Precondition::evaluate(request.headers, &tag) {
             Precondition::Failed => return Err(precondition_failed()),
             Precondition::NotModified => status_only(StatusCode::NOT_MODIFIED),
             Precondition::Proceed => {
-                let ranges = match asked.headers.get(RANGE) {
-                    Some(value) if range_applies(asked.headers, &tag) => RequestedRanges::parse(value.as_bytes(), blob.size),
+                let ranges = match request.headers.get(RANGE) {
+                    Some(value) if range_applies(request.headers, &tag) => RequestedRanges::parse(value.as_bytes(), blob.size),
                     _ => RequestedRanges::Whole,
                 };
-                self.content(asked, blob, &tag, &kind, ranges).await?
+                self.content(request, blob, &tag, &kind, ranges).await?
             }
         };
         let headers = response.headers_mut();
@@ -44,7 +44,7 @@ impl Responder {
             headers.insert(LAST_MODIFIED, date);
         }
         let policy = if self.allows_scripts { None } else { Some(HeaderValue::from_static(FILE_POLICY)) };
-        self.add_common(&mut response, &found.revision, &asked.target.selector, &tag);
+        self.add_common(&mut response, &found.revision, &request.target.selector, &tag);
         match policy {
             Some(policy) => response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy),
             None => response.headers_mut().remove(CONTENT_SECURITY_POLICY),
@@ -54,7 +54,7 @@ impl Responder {
 
     async fn content(
         &self,
-        asked: &Asked<'_>,
+        request: &TreeRequest<'_>,
         blob: &Blob,
         tag: &EntityTag,
         kind: &str,
@@ -65,7 +65,7 @@ impl Responder {
             RequestedRanges::Parts(_) => (StatusCode::PARTIAL_CONTENT, kind.to_owned()),
             RequestedRanges::Unsatisfiable => {
                 let problem = Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("the file has {} bytes", blob.size));
-                let mut response = problem_response(&problem, asked.headers);
+                let mut response = problem_response(&problem, request.headers);
                 response.headers_mut().insert(CONTENT_RANGE, header(&format!("bytes */{}", blob.size)));
                 return Ok(response);
             }
@@ -87,7 +87,7 @@ impl Responder {
             _ => VecDeque::from([Piece::Range(0..blob.size)]),
         };
         let len: u64 = pieces.iter().map(Piece::len).sum();
-        let body = if asked.is_head {
+        let body = if request.is_head {
             full("")
         } else {
             let begun = FileBody::begin(self.tree.open_file(blob.clone()), pieces).await;
@@ -111,16 +111,16 @@ impl Responder {
         Ok(content_type::by_content(&start).to_owned())
     }
 
-    fn file_record(&self, asked: &Asked<'_>, found: &Found, blob: &Blob, tag: &EntityTag, content_type: String) -> Response<Body> {
+    fn file_record(&self, request: &TreeRequest<'_>, found: &Found, blob: &Blob, tag: &EntityTag, content_type: String) -> Response<Body> {
         let name = found.path.rsplit(|&b| b == b'/').next().unwrap_or_default();
         let answer = FileAnswer { place: self.place(found), file: FileRecord::new(name, &found.inode), etag: tag.as_str(), content_type };
         let text = json::text(&answer) + "\n";
         let own = EntityTag::of("vouch gateway 2026 file record", &[text.as_bytes(), &blob.to_xdr()]);
-        let mut response = match Precondition::evaluate(asked.headers, &own) {
+        let mut response = match Precondition::evaluate(request.headers, &own) {
             Precondition::NotModified => status_only(StatusCode::NOT_MODIFIED),
             _ => with_type(full(text), "application/json"),
         };
-        self.add_common(&mut response, &found.revision, &asked.target.selector, &own);
+        self.add_common(&mut response, &found.revision, &request.target.selector, &own);
         response
     }
 }

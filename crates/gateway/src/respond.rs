@@ -38,7 +38,7 @@ pub(crate) struct Found {
 }
 
 /// Decides about the form of the response.
-pub(crate) struct Asked<'a> {
+pub(crate) struct TreeRequest<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) is_head: bool,
     pub(crate) target: PathTarget,
@@ -70,11 +70,11 @@ impl Responder {
         match Page::parse(request.uri().path())? {
             Page::Revisions => self.list_revisions(request.headers(), &query).await,
             Page::Path(target) => {
-                let asked = Asked { headers: request.headers(), is_head, target, query };
-                let found = self.find(&asked.target).await?;
+                let wanted = TreeRequest { headers: request.headers(), is_head, target, query };
+                let found = self.find(&wanted.target).await?;
                 match &found.inode.content {
-                    Content::Directory { .. } => self.directory(&asked, &found).await,
-                    Content::Regular { blob, .. } if !asked.target.has_slash => self.file(&asked, &found, blob).await,
+                    Content::Directory { .. } => self.directory(&wanted, &found).await,
+                    Content::Regular { blob, .. } if !wanted.target.has_slash => self.file(&wanted, &found, blob).await,
                     Content::Regular { .. } => Err(Problem::not_found("the path ends with / but is not a directory")),
                     _ => Err(Problem::not_found("a device, pipe or socket has no content")),
                 }
@@ -119,14 +119,14 @@ impl Responder {
         }
     }
 
-    async fn directory(&self, asked: &Asked<'_>, found: &Found) -> Result<Response<Body>, Problem> {
-        let target = &asked.target;
+    async fn directory(&self, request: &TreeRequest<'_>, found: &Found) -> Result<Response<Body>, Problem> {
+        let target = &request.target;
         if !target.has_slash || !target.is_canonical {
             return Ok(redirect(&target.directory(target.names.len())));
         }
-        let is_json = wants_json(asked.headers, &asked.query);
+        let is_json = wants_json(request.headers, &request.query);
         let form: &[u8] = if is_json { b"json" } else { b"html" };
-        let after = asked.query.after.as_deref();
+        let after = request.query.after.as_deref();
         // The page shows revision and path: the tag covers them.
         let tag = EntityTag::of(
             "vouch gateway 2026 directory",
@@ -140,7 +140,7 @@ impl Responder {
                 after.unwrap_or_default(),
             ],
         );
-        let mut response = match Precondition::evaluate(asked.headers, &tag) {
+        let mut response = match Precondition::evaluate(request.headers, &tag) {
             Precondition::Failed => return Err(precondition_failed()),
             Precondition::NotModified => status_only(StatusCode::NOT_MODIFIED),
             Precondition::Proceed if is_json => self.json_directory(found, after).await?,

@@ -16,12 +16,12 @@ pub(crate) struct Revisions {
 #[derive(Default)]
 struct Known {
     newest_first: VecDeque<Arc<Revision>>,
-    rest: Rest,
+    older: OlderRevisions,
 }
 
 /// Before the known revisions.
 #[derive(Default)]
-enum Rest {
+enum OlderRevisions {
     More(History),
     /// No replica keeps older ones.
     End,
@@ -59,7 +59,7 @@ impl Revisions {
 impl Known {
     /// Adds revisions newer than the known ones.
     async fn follow(&mut self, tree: &Arc<Tree>) -> Result<(), Error> {
-        if matches!(self.rest, Rest::Lost) {
+        if matches!(self.older, OlderRevisions::Lost) {
             self.newest_first.clear();
         }
         let newest_known = self.newest_first.front().map(|revision| revision.handle);
@@ -83,7 +83,7 @@ impl Known {
             }
         }
         self.newest_first = newer.into();
-        self.rest = if newest_known.is_none() { Rest::More(history) } else { Rest::End };
+        self.older = if newest_known.is_none() { OlderRevisions::More(history) } else { OlderRevisions::End };
         Ok(())
     }
 
@@ -108,21 +108,21 @@ impl Known {
             return Ok(false);
         }
         // A drop during the fetch loses the place in the history.
-        let mut history = match std::mem::take(&mut self.rest) {
-            Rest::More(history) => history,
-            Rest::End | Rest::Lost => {
-                self.rest = Rest::End;
+        let mut history = match std::mem::take(&mut self.older) {
+            OlderRevisions::More(history) => history,
+            OlderRevisions::End | OlderRevisions::Lost => {
+                self.older = OlderRevisions::End;
                 return Ok(false);
             }
         };
         match history.next().await {
             Some(Ok(revision)) => {
                 self.newest_first.push_back(revision);
-                self.rest = Rest::More(history);
+                self.older = OlderRevisions::More(history);
                 Ok(true)
             }
             Some(Err(Error::Missing { .. })) | None => {
-                self.rest = Rest::End;
+                self.older = OlderRevisions::End;
                 Ok(false)
             }
             Some(Err(error)) => Err(error),
