@@ -99,7 +99,7 @@ pub enum FileSeed<'a> {
     File(&'a [u8]),
 }
 
-/// Follows renames, links and removals in both directions of time. Reads a trail while it is written.
+/// Follows renames, links and removals in both directions of time.
 pub fn file_history(directory: &Path, mode: SearchMode, seed: FileSeed<'_>) -> io::Result<FileHistory> {
     let mut search =
         HistorySearch { directory, mode, moves: HashMap::new(), queue: VecDeque::new(), seen: HashSet::new(), spans: Vec::new() };

@@ -174,7 +174,7 @@ impl Hit {
 /// The work of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchCost {
-    /// Segments whose times overlap the query.
+    /// Segments of the trail.
     pub segments: u64,
     /// Segments scanned.
     pub scanned: u64,

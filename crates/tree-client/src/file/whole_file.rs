@@ -52,7 +52,7 @@ impl Tree {
         self.whole_files().is_some()
     }
 
-    /// False if the file is inline, empty or larger than the cache allows.
+    /// False if one leaf holds the file, or the cache is too small for it.
     pub fn may_keep_whole_file(&self, blob: &Blob) -> bool {
         key_of(blob).is_some() && self.whole_files().is_some_and(|files| files.fits(blob.size))
     }

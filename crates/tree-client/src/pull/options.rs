@@ -61,7 +61,7 @@ pub enum PullPhase {
 pub struct PullProgress {
     /// The step in progress.
     pub phase: PullPhase,
-    /// Fetched and written.
+    /// Fetched.
     pub frames_done: u64,
     /// Fetched or known to be missing; grows while directories are read.
     pub frames_known: u64,
@@ -84,7 +84,7 @@ pub struct PullReport {
     pub new_bytes: u64,
     /// An unchanged directory counts once.
     pub present_frames: u64,
-    /// Signed fsinfos of earlier revisions among them.
+    /// Signed fsinfos of earlier revisions that were fetched.
     pub history_frames: u64,
     /// Freed.
     pub collected_bytes: u64,
