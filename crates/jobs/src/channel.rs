@@ -142,10 +142,6 @@ impl<S: Socket> Channel<S> {
         self.deadline = Instant::now() + timeout;
     }
 
-    pub(crate) fn socket(&self) -> &S {
-        &self.socket
-    }
-
     /// # Errors
     /// If the peer does not take the message in time.
     pub(crate) fn send(&mut self, message: &impl Serialize, tickets: &[u8]) -> Result<(), ChannelError> {

@@ -223,6 +223,7 @@ impl Registry {
         (lapsed, changes)
     }
 
+    #[cfg(test)]
     pub(crate) fn get(&self, id: &JobId) -> Option<&Job> {
         self.jobs.get(id)
     }
@@ -239,12 +240,6 @@ impl Registry {
             holders: job.holders.iter().map(|(node, holder)| (node.clone(), holder.end_s)).collect(),
         };
         self.jobs.iter().map(view).collect()
-    }
-
-    /// Live jobs, and nodes that hold tickets.
-    pub(crate) fn counts(&self, now_s: u64) -> (usize, usize) {
-        let live = self.jobs.values().filter(|job| job.is_live(now_s)).count();
-        (live, self.jobs.values().map(|job| job.holders.len()).sum())
     }
 
     fn changed(&self, id: &JobId) -> Option<Change> {

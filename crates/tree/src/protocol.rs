@@ -23,8 +23,6 @@ pub const COMPANIONS_MAX: usize = 8;
 /// Bytes of one GETFSINFO reply.
 pub const COMPANIONS_LEN_MAX: usize = 64 * 1024;
 
-pub(crate) const ARGS_LEN_MAX: usize = 32 + 4 + HANDLES_MAX * BlockHandle::LEN;
-
 /// Longest results of GETDATA, in bytes.
 pub const DATA_LEN_MAX: usize = 4 + HANDLES_MAX * (8 + FRAME_LEN_MAX.next_multiple_of(4));
 
@@ -262,7 +260,7 @@ mod tests {
             assert_eq!(GetFsinfoResult::from_xdr(&result.to_xdr()).unwrap(), result);
         }
         let args = GetDataArgs { hostid, handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX] };
-        assert_eq!(args.to_xdr().len(), ARGS_LEN_MAX);
+        assert_eq!(args.to_xdr().len(), 32 + 4 + HANDLES_MAX * BlockHandle::LEN);
         assert_eq!(GetDataArgs::from_xdr(&args.to_xdr()).unwrap(), args);
         let data = GetDataResult { frames: vec![Some(b"frame"), None] };
         let mut w = Writer::new();

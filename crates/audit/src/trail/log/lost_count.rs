@@ -36,6 +36,7 @@ impl LostCount {
         self.next_seq.saturating_sub(next_seq).saturating_sub(records).saturating_add(self.unnumbered).saturating_add(represented)
     }
 
+    /// The content of the file.
     pub fn encode(&self) -> [u8; LOST_LEN] {
         let mut gaps = self.gaps.clone();
         while gaps.len() > GAPS_MAX {
