@@ -27,11 +27,7 @@ pub fn check(state: &Path, machine: &MachineStatus, findings: &mut Findings) {
     if let Some(keytab) = &status.site.keytab {
         findings.add(check_keytab(Path::new(keytab)));
     }
-    if daemon.log.errors_last_hour > 0 {
-        let last = daemon.log.newest.iter().rev().find(|entry| entry.is_error).map_or("", |entry| &*entry.message);
-        let what = format!("{} errors in the log of the last hour; the last is: {last}", daemon.log.errors_last_hour);
-        findings.add(Finding::note("errors-logged", state.display(), what).cure("`vouch status` shows them"));
-    }
+    findings.add_logged_errors(state.display(), daemon);
 }
 
 /// The state directory holds the key of file handles.

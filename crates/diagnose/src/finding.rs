@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use vouch_daemon::printable::printable;
+use vouch_daemon::status::DaemonStatus;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -59,6 +60,16 @@ impl Findings {
     pub fn add(&mut self, finding: Finding) {
         self.problems += usize::from(finding.verdict == Verdict::Problem);
         self.findings.push(finding);
+    }
+
+    /// A note if the daemon has logged errors in the last hour.
+    pub(crate) fn add_logged_errors(&mut self, subject: impl fmt::Display, daemon: &DaemonStatus) {
+        let count = daemon.log.errors_last_hour;
+        if count > 0 {
+            let last = daemon.log.newest.iter().rev().find(|entry| entry.is_error).map_or("", |entry| &*entry.message);
+            let what = format!("{count} errors in the log of the last hour; the last is: {last}");
+            self.add(Finding::note("errors-logged", subject, what).cure("`vouch status` shows them"));
+        }
     }
 
     pub const fn has_problems(&self) -> bool {

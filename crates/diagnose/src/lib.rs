@@ -7,9 +7,11 @@
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
 pub mod bug_report;
+mod clock; // The clock of this machine.
 mod export; // An export: its state directory, process, address and keytab.
 mod finding; // What a check has found.
-mod local; // Device, clock, state directory, disk cache.
+mod gateway; // A gateway: its tree and log.
+mod local; // Device, state directory, disk cache.
 mod machine_status; // What the daemons of the machine say.
 mod mount; // A mount: its process, trees and cache.
 mod network; // The way to a replica: name resolution and the port.
@@ -18,6 +20,7 @@ mod tree; // A tree: its replicas, their revisions, a part of the data.
 
 pub use export::{check as check_export, check_keytab};
 pub use finding::{Finding, Findings};
+pub use gateway::check as check_gateway;
 pub use local::{ClientSettings, check as check_machine, check_state};
 pub use machine_status::{Daemon, MachineStatus, Unanswered};
 pub use mount::check as check_mount;

@@ -1,4 +1,4 @@
-//! This machine's own: device, clock, state directory, disk cache.
+//! This machine's own: device, state directory, disk cache.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::statvfs;
-use vouch_tree::time_text::Utc;
 use vouch_tree_client::HttpConnector;
 
 use crate::finding::{Finding, Findings};
-use crate::{bytes, now_s};
+use crate::{bytes, clock};
 
 /// The settings of clients on this machine.
 pub struct ClientSettings {
@@ -31,7 +30,7 @@ pub struct ClientSettings {
 /// Checks device, clock, state directory and disk cache.
 pub fn check(client: &ClientSettings, findings: &mut Findings) {
     findings.add(fuse());
-    findings.add(clock());
+    findings.add(clock::check());
     if let Some(state) = &client.state_directory {
         check_state(state, findings);
     }
@@ -59,31 +58,6 @@ fn fuse() -> Finding {
 
 fn is_in_path(program: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join(program).is_file()))
-}
-
-fn clock() -> Finding {
-    let now_s = now_s();
-    if now_s < RELEASED {
-        return clock_off(format_args!("says {}, which is before this program was made", Utc(now_s)));
-    }
-    if has_time_service() {
-        return Finding::ok("clock", format_args!("{}, and a time service runs", Utc(now_s)));
-    }
-    Finding::note("clock-unsynchronised", "clock", format_args!("says {}; no time service runs that would correct it", Utc(now_s)))
-        .cure("if it is wrong, trees look expired or not yet valid: run chrony, systemd-timesyncd or ntpd")
-}
-
-/// The problem of a wrong clock.
-pub(crate) fn clock_off(what: impl std::fmt::Display) -> Finding {
-    Finding::problem("clock-off", "clock", what)
-        .cure("set the clock: run chrony, systemd-timesyncd or ntpd; `date -u` must be within 5 minutes of the true time")
-}
-
-/// Whether a time service runs. The kernel's own state (adjtimex(2)) has no safe wrapper.
-fn has_time_service() -> bool {
-    let runs =
-        |entry: fs::DirEntry| fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| TIME_SERVICES.contains(&name.trim_end()));
-    Path::new("/run/systemd/timesync/synchronized").exists() || fs::read_dir("/proc").into_iter().flatten().flatten().any(runs)
 }
 
 /// A state directory of a client: the newest revisions seen.
@@ -160,11 +134,6 @@ fn probe(directory: &Path) -> io::Result<()> {
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
-
-const TIME_SERVICES: [&str; 5] = ["chronyd", "ntpd", "systemd-timesyn", "ptp4l", "phc2sys"];
-
-/// 2026-11-01: no clock was right and earlier.
-const RELEASED: u64 = 1_793_491_200;
 
 const PROBE_LEN: usize = 64 * 1024;
 

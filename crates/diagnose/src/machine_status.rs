@@ -61,6 +61,10 @@ impl MachineStatus {
         self.details(DaemonKind::Export)
     }
 
+    pub fn gateways(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_gateway::GatewayStatus)> {
+        self.details(DaemonKind::Gateway)
+    }
+
     /// The daemons of a kind. A daemon of another version may have another form of detail; `--json`
     /// still shows it.
     fn details<T: serde::de::DeserializeOwned>(&self, kind: DaemonKind) -> impl Iterator<Item = (&DaemonStatus, T)> {

@@ -54,11 +54,7 @@ fn failures(mount: &MountStatus, daemon: &vouch_daemon::status::DaemonStatus, fi
             .cure("the mount uses other replicas; tell its administrator to run `vouch verify --db`"),
         );
     }
-    if daemon.log.errors_last_hour > 0 {
-        let last = daemon.log.newest.iter().rev().find(|entry| entry.is_error).map_or("", |entry| &*entry.message);
-        let what = format!("{} errors in the log of the last hour; the last is: {last}", daemon.log.errors_last_hour);
-        findings.add(Finding::note("errors-logged", mount.point.display(), what).cure("`vouch status` shows them"));
-    }
+    findings.add_logged_errors(mount.point.display(), daemon);
 }
 
 /// The tree with the replicas that the mount uses.

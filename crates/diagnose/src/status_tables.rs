@@ -16,6 +16,7 @@ pub fn all(machine: &MachineStatus, now_s: u64) -> String {
         ("REPLICAS OF MOUNTS", replicas(machine)),
         ("CACHES", caches(machine)),
         ("SERVED TREES", served(machine, now_s)),
+        ("GATEWAYS", gateways(machine, now_s)),
         ("EXPORTS", exports(machine)),
         ("WARNINGS AND ERRORS OF THE LAST HOUR", errors(machine)),
         ("NO ANSWER", unanswered(machine)),
@@ -51,7 +52,12 @@ fn tree_cells(tree: &TreeStatus, now_s: u64) -> (String, String, String, String)
         Some(trouble) => format!("not readable: {}", text(trouble)),
         None => until(u64::try_from(tree.expires).unwrap_or(0), now_s),
     };
-    (text(&tree.name), tree.revision.to_string(), valid, hit_rate(tree))
+    (
+        text(&tree.name),
+        tree.revision.to_string(),
+        valid,
+        hit_rate(tree.frames_from_memory + tree.frames_from_disk, tree.frames_from_network),
+    )
 }
 
 fn replicas(machine: &MachineStatus) -> String {
@@ -117,6 +123,39 @@ fn served(machine: &MachineStatus, now_s: u64) -> String {
     table(&["ADDRESS", "TREE", "STATE", "REVISION", "VALID UNTIL", "CONNECTIONS", "SENT", "ERRORS/H", "DATABASE"], rows, &[3, 5, 6, 7])
 }
 
+fn gateways(machine: &MachineStatus, now_s: u64) -> String {
+    let mut rows = Vec::new();
+    for (daemon, gateway) in machine.gateways() {
+        rows.push(vec![
+            text(&gateway.addresses.join(", ")),
+            text(&gateway.state),
+            gateway.revision.to_string(),
+            until(u64::try_from(gateway.expires).unwrap_or(0), now_s),
+            hit_rate(gateway.frames_from_memory + gateway.frames_from_disk, gateway.frames_from_network),
+            format!("{} of {}", gateway.good_replicas, gateway.replicas),
+            gateway.connections.to_string(),
+            bytes(gateway.sent_bytes),
+            gateway.failed_responses.to_string(),
+            logged(daemon),
+            text(&gateway.tree),
+        ]);
+    }
+    let heading = [
+        "ADDRESS",
+        "STATE",
+        "REVISION",
+        "VALID UNTIL",
+        "CACHE HITS",
+        "REPLICAS UP",
+        "CONNECTIONS",
+        "SENT",
+        "FAILED RESPONSES",
+        "ERRORS/H",
+        "TREE",
+    ];
+    table(&heading, rows, &[2, 4, 5, 6, 7, 8, 9])
+}
+
 fn exports(machine: &MachineStatus) -> String {
     let mut rows = Vec::new();
     for (daemon, status) in machine.exports() {
@@ -156,9 +195,8 @@ fn unanswered(machine: &MachineStatus) -> String {
 }
 
 /// Share of frames that needed no replica. The kernel's page cache is not counted.
-fn hit_rate(tree: &TreeStatus) -> String {
-    let cached = tree.frames_from_memory + tree.frames_from_disk;
-    match cached + tree.frames_from_network {
+fn hit_rate(cached: u64, fetched: u64) -> String {
+    match cached + fetched {
         0 => "-".to_owned(),
         all => format!("{:.1} %", 100.0 * cached as f64 / all as f64),
     }
@@ -184,7 +222,7 @@ fn table(heading: &[&str], rows: Vec<Vec<String>>, right: &[usize]) -> String {
     table::table(&[vec![heading], rows].concat(), right)
 }
 
-const NOTHING: &str = "No vouch mount, serve or export runs on this machine that this user may ask.\n";
+const NOTHING: &str = "No vouch mount, serve, gateway or export runs on this machine that this user may ask.\n";
 
 const ERRORS_SHOWN: usize = 20;
 

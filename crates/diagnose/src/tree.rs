@@ -8,10 +8,11 @@ use vouch_tree::time_text::{RelativeTime, Utc};
 use vouch_tree::verify::{CLOCK_SKEW_S_MAX, Refusal};
 use vouch_tree_client::{Client, ClientOptions, Error, Tree, TreeOptions, VerifyEvent, location_of_name};
 
+use crate::clock::TwoClocks;
 use crate::finding::{Finding, Findings};
-use crate::local::{ClientSettings, clock_off};
+use crate::local::ClientSettings;
 use crate::network::Place;
-use crate::{bytes, now_s};
+use crate::{bytes, clock, now_s};
 
 /// How much of a tree is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +44,18 @@ pub async fn check(settings: &ClientSettings, name: &TreeName, options: TreeOpti
                 findings.add(offer(&place, &tree));
                 if let Some(clock) = clock_of(&tree) {
                     findings.add(clock);
+                } else if let Some(difference) =
+                    two_clocks(settings, &place, name).await.and_then(|clocks| clocks.difference(&place.replica))
+                {
+                    findings.add(difference);
                 }
                 findings.add(data(&place, &tree, extent).await);
                 offers.push((place, tree.newest().number()));
             }
-            Err(error) => findings.add(refused(&place, name, &error)),
+            Err(error) => match expiry(&error) {
+                Some(expires) => expired(&place, expires, &error, two_clocks(settings, &place, name).await, findings),
+                None => findings.add(refused(&place, name, &error)),
+            },
         }
     }
     let newest = offers.iter().map(|(_, number)| *number).max().unwrap_or(0);
@@ -85,16 +93,23 @@ fn offer(place: &Place, tree: &Tree) -> Finding {
 /// Whether the clock is behind the publisher's. (If it is ahead, the tree looks expired.)
 fn clock_of(tree: &Tree) -> Option<Finding> {
     let (start, now) = (tree.newest().fsinfo.start, now_s());
-    (start > now + CLOCK_SKEW_S_MAX).then(|| behind(start, now))
+    (start > now + CLOCK_SKEW_S_MAX).then(|| clock::behind(start, now))
 }
 
-fn behind(start: u64, now: u64) -> Finding {
-    clock_off(format_args!(
-        "this machine's clock is behind: it says {}, but a revision was signed on {} ({})",
-        Utc(now),
-        Utc(start),
-        RelativeTime { at: start, now }
-    ))
+/// This machine's clock and that of the replica, if it tells its time.
+async fn two_clocks(settings: &ClientSettings, place: &Place, name: &TreeName) -> Option<TwoClocks> {
+    let connector = settings.connector.as_ref().ok()?;
+    let there = tokio::time::timeout(settings.timeout, connector.server_time(&place.replica, name.hostid())).await.ok()??;
+    Some(TwoClocks { here: now_s(), there })
+}
+
+/// When the newest revision has expired, if that is the error.
+const fn expiry(error: &Error) -> Option<u64> {
+    match error {
+        Error::Expired { since, .. } => Some(*since),
+        Error::Refused { source: Refusal::Expired { expires, .. }, .. } => Some(*expires),
+        _ => None,
+    }
 }
 
 /// Reads data from this replica alone, and verifies it.
@@ -137,6 +152,20 @@ fn lying(place: &Place, proof: &str) -> Finding {
         .cure("its disk or memory is broken, something on the path changes data, or it attacks: tell its administrator to run `vouch verify --db`; leave it out until then")
 }
 
+/// The tree has expired, or this clock is ahead.
+fn expired(place: &Place, expires: u64, error: &Error, clocks: Option<TwoClocks>, findings: &mut Findings) {
+    if let Some(clock) = clocks.and_then(|clocks| clocks.ahead(&place.replica, expires, clock::has_time_service())) {
+        return findings.add(clock);
+    }
+    findings.add(
+        Finding::problem("tree-expired", &place.replica, format_args!("the newest revision has expired: {error}"))
+            .cure("the publisher must publish again (look at its timer), and mirrors must pull; if other machines can read the tree, this clock is ahead"),
+    );
+    if let Some(difference) = clocks.and_then(|clocks| clocks.difference(&place.replica)) {
+        findings.add(difference);
+    }
+}
+
 fn refused(place: &Place, name: &TreeName, error: &Error) -> Finding {
     let problem = |fault, what: String| Finding::problem(fault, &place.replica, what);
     match error {
@@ -145,11 +174,7 @@ fn refused(place: &Place, name: &TreeName, error: &Error) -> Finding {
             format!("a replica answers, but it serves no tree with the HOSTID {hostid}: the HOSTID is wrong, or the replica lacks this database"),
         )
         .cure("compare the name with the publisher's (`vouch name KEYS --location HOST`); on the replica, add the database to `vouch serve --db`"),
-        Error::Expired { .. } | Error::Refused { source: Refusal::Expired { .. }, .. } => {
-            problem("tree-expired", format!("the newest revision has expired: {error}"))
-                .cure("the publisher must publish again (look at its timer), and mirrors must pull; if other machines can read the tree, this clock is ahead")
-        }
-        Error::Refused { source: Refusal::NotYetValid { start, now }, .. } => behind(*start, *now),
+        Error::Refused { source: Refusal::NotYetValid { start, now }, .. } => clock::behind(*start, *now),
         Error::Refused { source: Refusal::Forged(_) | Refusal::Malformed(_), .. } | Error::Lied { .. } => lying(place, &error.to_string()),
         Error::Refused { source: Refusal::Rollback { .. }, .. } => problem("replica-behind", error.to_string())
             .cure("on the replica: let `vouch pull` run, and look at its log"),

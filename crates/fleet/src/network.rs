@@ -154,7 +154,7 @@ impl HttpTransport for Transport {
             self.network.changed.notify_one();
             let answer = answer.await.unwrap_or_else(|_| Err("the connection was lost".into()))?;
             let body = stream::iter([Ok::<Bytes, String>(answer.body)]).boxed();
-            Ok(HttpResponse { status: answer.status, range_start: answer.range_start, body })
+            Ok(HttpResponse { status: answer.status, range_start: answer.range_start, date: None, body })
         }
         .boxed()
     }

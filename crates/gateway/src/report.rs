@@ -30,9 +30,15 @@ impl Counters {
         let index = STATUSES.iter().position(|known| *known == status.as_u16()).unwrap_or(STATUSES.len());
         Self::add(&self.responses[index], 1);
     }
+
+    /// Responses with a status of 500 or more.
+    fn failed_responses(&self) -> u64 {
+        STATUSES.iter().zip(&self.responses).filter(|(status, _)| **status >= 500).map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
 }
 
 pub struct Report {
+    pub(crate) addresses: Vec<String>,
     pub(crate) tree: Arc<Tree>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) quota: Arc<AddressQuota>,
@@ -40,7 +46,10 @@ pub struct Report {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GatewayStatus {
+    /// Where it listens.
+    pub addresses: Vec<String>,
     pub tree: String,
+    /// "fresh", "expired" or "refused".
     pub state: String,
     /// Served now.
     pub revision: u64,
@@ -49,6 +58,14 @@ pub struct GatewayStatus {
     pub connections: usize,
     /// Bytes of response bodies.
     pub sent_bytes: u64,
+    /// Responses with a status of 500 or more.
+    pub failed_responses: u64,
+    pub frames_from_memory: u64,
+    pub frames_from_disk: u64,
+    pub frames_from_network: u64,
+    pub replicas: usize,
+    /// Those that answer with true data.
+    pub good_replicas: usize,
 }
 
 #[derive(Serialize)]
@@ -86,14 +103,21 @@ impl StatusSource for Report {
     }
 
     fn status(&self) -> DaemonStatus {
-        let newest = self.tree.newest();
+        let (newest, frames, (replicas, good_replicas)) = (self.tree.newest(), self.tree.counters(), self.replicas());
         let status = GatewayStatus {
+            addresses: self.addresses.clone(),
             tree: self.tree.name().to_string(),
             state: self.state().to_owned(),
             revision: newest.number(),
             expires: newest.expires(),
             connections: self.quota.total(),
             sent_bytes: self.counters.sent_len.load(Ordering::Relaxed),
+            failed_responses: self.counters.failed_responses(),
+            frames_from_memory: frames.memory_frames,
+            frames_from_disk: frames.disk_frames,
+            frames_from_network: frames.network_frames,
+            replicas,
+            good_replicas,
         };
         DaemonStatus::of_process(DaemonKind::Gateway, &status)
     }
@@ -121,6 +145,13 @@ impl Report {
         }
     }
 
+    /// Known replicas, and how many of them answer with true data.
+    fn replicas(&self) -> (usize, usize) {
+        let replicas = self.tree.replicas();
+        let is_good = |state| matches!(state, ReplicaState::Up | ReplicaState::Slow);
+        (replicas.len(), replicas.iter().filter(|replica| is_good(replica.state)).count())
+    }
+
     fn tree_samples(&self, page: &mut Exposition) {
         let (newest, hostid) = (self.tree.newest(), self.tree.hostid().to_string());
         let gauges: [(&str, &str, u64); 4] = [
@@ -138,9 +169,8 @@ impl Report {
         for (source, count) in [("memory", counters.memory_frames), ("disk", counters.disk_frames), ("network", counters.network_frames)] {
             page.sample("vouch_gateway_frames_total", &[("source", source)], count);
         }
-        let replicas = self.tree.replicas();
-        let good = replicas.iter().filter(|replica| matches!(replica.state, ReplicaState::Up | ReplicaState::Slow)).count();
-        page.single("vouch_gateway_replicas", Metric::Gauge, "Known replicas.", replicas.len());
+        let (known, good) = self.replicas();
+        page.single("vouch_gateway_replicas", Metric::Gauge, "Known replicas.", known);
         page.single("vouch_gateway_replicas_good", Metric::Gauge, "Replicas that answer with true data.", good);
     }
 }

@@ -80,9 +80,9 @@ impl Gateway {
         }))
     }
 
-    /// Source of the metrics page.
-    pub fn report(&self) -> Arc<Report> {
-        Arc::new(Report { tree: self.responder.tree.clone(), counters: self.counters.clone(), quota: self.quota.clone() })
+    /// Source of the metrics page and of the status. `addresses`: where the gateway listens.
+    pub fn report(&self, addresses: Vec<String>) -> Arc<Report> {
+        Arc::new(Report { addresses, tree: self.responder.tree.clone(), counters: self.counters.clone(), quota: self.quota.clone() })
     }
 
     /// After an error, the old certificate stays in force.

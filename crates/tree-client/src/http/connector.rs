@@ -7,9 +7,11 @@ use std::sync::{Arc, Weak};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use parking_lot::Mutex;
+use vouch_tree::HostId;
 
 use super::database::HttpDatabase;
 use super::fetch::Fetcher;
+use super::files::database_url;
 use super::options::HttpOptions;
 use super::url::is_url;
 use crate::Result;
@@ -35,6 +37,19 @@ impl HttpConnector {
         }
         let sessions = Sessions::new(options.tls.clone())?;
         Ok(Self { options, sessions, databases: Mutex::default() })
+    }
+
+    /// The clock of a replica or web server, in seconds since 1970, as its HTTP responses tell it. It
+    /// is unverified. `None`: the server tells none.
+    pub async fn server_time(&self, location: &str, hostid: &HostId) -> Option<u64> {
+        let url = database_url(location, hostid, &self.options.tls).ok()?;
+        let mut options = self.options.clone();
+        if !is_url(location) {
+            options.proxies = vec!["DIRECT".to_owned()];
+        }
+        // A cache in between must not answer with an old date.
+        let now = u64::try_from(options.clock.now()).unwrap_or(0);
+        Fetcher::new(&url, &options).ok()?.server_time(now).await
     }
 
     /// Connections to one URL share its database.

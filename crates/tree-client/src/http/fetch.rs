@@ -202,6 +202,20 @@ impl Fetcher {
         Err(failure.unwrap_or_else(|| other(path, "no way to the server")))
     }
 
+    /// The server's clock, by the first route that answers. `query` as in [`Wanted`].
+    pub(super) async fn server_time(&self, query: u64) -> Option<u64> {
+        let wanted = Wanted::manifest(query);
+        let mut url = self.base.join(wanted.path).ok()?;
+        url.set_query(Some(&format!("at={query}")));
+        for route in self.routes().await {
+            match route.transport.get(HttpRequest { url: url.clone(), range: Some(0..1) }).await {
+                Ok(response) if !route.is_proxy() || !is_from_proxy(status(&response)) => return response.date,
+                _ => {}
+            }
+        }
+        None
+    }
+
     async fn read(&self, response: HttpResponse, wanted: &Wanted<'_>, sink: &mut impl Sink) -> std::result::Result<(), ReadError> {
         let refuse = |what: &dyn std::fmt::Display| Err(ReadError::Answer(other(wanted.path, what)));
         // A server without range requests sends the whole file.

@@ -12,7 +12,7 @@ use super::options::HttpOptions;
 use super::url::is_url;
 use crate::clock::Clock;
 use crate::mirrors::NOT_A_REPLICA;
-use crate::{Error, Result, replica_tls};
+use crate::{Error, ReplicaTls, Result, replica_tls};
 
 /// One database behind a web server.
 pub struct DatabaseFiles {
@@ -26,17 +26,7 @@ impl DatabaseFiles {
     /// # Errors
     /// The location is invalid.
     pub fn new(location: &str, hostid: &HostId, options: &HttpOptions) -> Result<Self> {
-        let url = if is_url(location) {
-            location.to_owned()
-        } else {
-            let over_tls = replica_tls::host_of(location);
-            let parsed = TreeName::new(over_tls.unwrap_or(location), *hostid)
-                .map_err(|_| Error::Path { path: format!("'{location}'").into_bytes(), why: NOT_A_REPLICA })?;
-            let scheme = if over_tls.is_some() || options.tls.is_required() { "https" } else { "http" };
-            let host = if parsed.host().contains(':') { format!("[{}]", parsed.host()) } else { parsed.host().to_owned() };
-            format!("{scheme}://{host}:{}/{hostid}/", parsed.port())
-        };
-        Ok(Self { fetcher: Fetcher::new(&url, options)?, clock: Arc::clone(&options.clock) })
+        Ok(Self { fetcher: Fetcher::new(&database_url(location, hostid, &options.tls)?, options)?, clock: Arc::clone(&options.clock) })
     }
 
     /// With a slash at the end.
@@ -72,4 +62,17 @@ impl DatabaseFiles {
     fn unreachable(&self, error: &FetchError) -> Error {
         Error::Unreachable { attempts: format!("{}: {error}", self.url()) }
     }
+}
+
+/// Where the files of a database are: a replica answers HTTP on the port of the tree protocol.
+pub(super) fn database_url(location: &str, hostid: &HostId, tls: &ReplicaTls) -> Result<String> {
+    if is_url(location) {
+        return Ok(location.to_owned());
+    }
+    let over_tls = replica_tls::host_of(location);
+    let parsed = TreeName::new(over_tls.unwrap_or(location), *hostid)
+        .map_err(|_| Error::Path { path: format!("'{location}'").into_bytes(), why: NOT_A_REPLICA })?;
+    let scheme = if over_tls.is_some() || tls.is_required() { "https" } else { "http" };
+    let host = if parsed.host().contains(':') { format!("[{}]", parsed.host()) } else { parsed.host().to_owned() };
+    Ok(format!("{scheme}://{host}:{}/{hostid}/", parsed.port()))
 }

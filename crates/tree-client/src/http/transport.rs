@@ -1,12 +1,12 @@
 //! Web transport as a parameter: a simulation runs the real client over its own network.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{BoxStream, StreamExt, try_unfold};
-use reqwest::header::{CONTENT_RANGE, RANGE};
+use reqwest::header::{CONTENT_RANGE, DATE, RANGE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Proxy, Url};
 
@@ -27,6 +27,8 @@ pub struct HttpResponse {
     pub status: u16,
     /// First byte, from `Content-Range`.
     pub range_start: Option<u64>,
+    /// The server's clock in seconds since 1970, from `Date`.
+    pub date: Option<u64>,
     /// Errors are text for a log.
     pub body: BoxStream<'static, Result<Bytes, String>>,
 }
@@ -106,10 +108,12 @@ impl HttpTransport for Network {
                 builder = builder.header(RANGE, format!("bytes={}-{}", range.start, range.end - 1));
             }
             let response = builder.send().await.map_err(|error| self.explain(&host, &error))?;
-            let range = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
+            let field = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+            let (range, date) = (field(CONTENT_RANGE), field(DATE).and_then(|text| httpdate::parse_http_date(text).ok()));
             Ok(HttpResponse {
                 status: response.status().as_u16(),
                 range_start: range.and_then(|text| text.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()),
+                date: date.and_then(|date| Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())),
                 body: try_unfold(response, |mut response| async move {
                     let chunk = response.chunk().await.map_err(|error| chain(&error))?;
                     Ok(chunk.map(|chunk| (chunk, response)))

@@ -132,7 +132,7 @@ impl LyingStore {
             Some(Lie::Status(status)) => return Ok(response(status, None, Bytes::from_static(b"no"))),
             Some(Lie::Endless) => {
                 let chunk = Bytes::from_static(&[0x5a; 65_536]);
-                return Ok(HttpResponse { status, range_start: named, body: stream::repeat(chunk).map(Ok).boxed() });
+                return Ok(HttpResponse { status, range_start: named, date: None, body: stream::repeat(chunk).map(Ok).boxed() });
             }
             Some(Lie::Stalled) => {
                 sleep(TIMEOUT).await;
@@ -145,7 +145,7 @@ impl LyingStore {
                     sleep(pause).await;
                     Err("the connection broke".to_owned())
                 });
-                return Ok(HttpResponse { status, range_start: named, body: stream::iter([Ok(body)]).chain(rest).boxed() });
+                return Ok(HttpResponse { status, range_start: named, date: None, body: stream::iter([Ok(body)]).chain(rest).boxed() });
             }
             Some(Lie::RedirectLoop) => return Err("too many redirects".into()),
             _ => {}
@@ -161,7 +161,7 @@ impl HttpTransport for LyingStore {
 }
 
 pub(crate) fn response(status: u16, range_start: Option<u64>, body: Bytes) -> HttpResponse {
-    HttpResponse { status, range_start, body: stream::iter([Ok(body)]).boxed() }
+    HttpResponse { status, range_start, date: None, body: stream::iter([Ok(body)]).boxed() }
 }
 
 /// One file of the second revision has the content of another.

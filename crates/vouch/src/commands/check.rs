@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use vouch_diagnose::{
-    ClientSettings, Extent, Finding, Findings, MachineStatus, check_export, check_keytab, check_machine, check_mount, check_state,
-    check_tree,
+    ClientSettings, Extent, Finding, Findings, MachineStatus, check_export, check_gateway, check_keytab, check_machine, check_mount,
+    check_state, check_tree,
 };
 use vouch_tree::TreeName;
 use vouch_tree_client::TreeOptions;
@@ -20,8 +20,8 @@ use crate::{config, output};
 /// Look for causes of trouble, and name their cures.
 ///
 /// Checks the device for mounts, the clock, the state directory and the disk cache; then each
-/// target. Without a target, it checks all mounts and exports that run on this machine, and the trees
-/// of the configuration. It reads a part of each tree from each replica and leaves nothing behind.
+/// target. Without a target, it checks all mounts, gateways and exports that run on this machine, and
+/// the trees of the configuration. It reads a part of each tree from each replica and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch check                               this machine and its daemons\n  vouch check @pub.example.org,HOSTID       a tree, from here\n  \
@@ -96,7 +96,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// All mounts and exports that run, and the trees of the configuration.
+    /// All mounts, gateways and exports that run, and the trees of the configuration.
     fn everything(&mut self) -> Outcome {
         let machine = self.machine;
         let points = machine.mounts().map(|(_, mount)| mount.point).chain(machine.mounts_without_status.iter().cloned());
@@ -106,7 +106,15 @@ impl Check<'_> {
         for (_, status) in machine.exports() {
             check_export(Path::new(&status.site.state), machine, &mut self.findings);
         }
-        let shown: Vec<String> = machine.mounts().flat_map(|(_, mount)| mount.trees).map(|tree| tree.name).collect();
+        let mut shown: Vec<String> = machine.mounts().flat_map(|(_, mount)| mount.trees).map(|tree| tree.name).collect();
+        for (daemon, gateway) in machine.gateways() {
+            if let Some(name) = check_gateway(daemon, &gateway, &mut self.findings)
+                && !shown.contains(&gateway.tree)
+            {
+                self.tree(&name, self.args.client.tree_options(&name))?;
+                shown.push(gateway.tree);
+            }
+        }
         for entry in config::loaded().trees.values().filter(|entry| !shown.contains(&entry.name.to_string())) {
             self.tree(&entry.name, self.args.client.tree_options(&entry.name))?;
         }

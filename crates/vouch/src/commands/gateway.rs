@@ -16,7 +16,7 @@ use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_server::{self, StatusListeners};
 use vouch_daemon::status_socket::StatusSocket;
 use vouch_daemon::{listener, runtime_directory, service_manager};
-use vouch_gateway::{Gateway, GatewayOptions, Limits, TlsFiles};
+use vouch_gateway::{Gateway, GatewayOptions, Limits, Report, TlsFiles};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
@@ -110,7 +110,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         };
         let gateway = Gateway::new(tree, options(&args)).map_err(|error| Failure::input("--tls-cert", error))?;
         let _ = gateway_slot.set(gateway.clone());
-        let page = start_status(status, &gateway, &page_stop)?;
+        let page = start_status(status, gateway.report(addresses.clone()), &page_stop)?;
         let text = format!("serving on {}", addresses.join(", "));
         let shown = page_address.map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
         output::text(&format!("{text}{shown}\n"))?;
@@ -150,8 +150,8 @@ fn listeners(asked: &[SocketAddr]) -> Outcome<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-fn start_status(listeners: StatusListeners, gateway: &Gateway, stop: &Arc<Notify>) -> Outcome<std::thread::JoinHandle<io::Result<()>>> {
-    let (report, stop) = (gateway.report(), stop.clone());
+fn start_status(listeners: StatusListeners, report: Arc<Report>, stop: &Arc<Notify>) -> Outcome<std::thread::JoinHandle<io::Result<()>>> {
+    let stop = stop.clone();
     std::thread::Builder::new().name("status".into()).spawn(move || status_server::run(listeners, &report, &stop)).at("a thread")
 }
 

@@ -1,4 +1,4 @@
-//! `vouch status`: the mounts, replicas, exports and caches of this machine.
+//! `vouch status`: the mounts, replicas, gateways, exports and caches of this machine.
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use crate::cli::Global;
 use crate::exit::{Cause, Failure, Outcome};
 use crate::{output, when};
 
-/// Show the mounts, replicas, exports and caches of this machine.
+/// Show the mounts, replicas, gateways, exports and caches of this machine.
 ///
-/// Asks each running `vouch mount`, `vouch serve` and `vouch export` over its status socket in
-/// /run/vouch, or in $XDG_RUNTIME_DIR/vouch for a user's own. A socket answers its own user and root
-/// only: root sees everything.
+/// Asks each running `vouch mount`, `vouch serve`, `vouch gateway` and `vouch export` over its status
+/// socket in /run/vouch, or in $XDG_RUNTIME_DIR/vouch for a user's own. A socket answers its own user
+/// and root only: root sees everything.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch status                 tables for people\n  vouch status --watch         the same, every 2 seconds\n  \

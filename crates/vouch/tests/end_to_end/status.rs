@@ -1,6 +1,7 @@
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
+use crate::gateway::Gateway;
 use crate::prelude::*;
 use crate::test_site::Replica;
 
@@ -55,6 +56,8 @@ fn start_export(world: &TestSite) -> Export {
 fn status_shows_all_daemons_of_the_machine() {
     let Some(mut machine) = Machine::start(TestSite::small_tree, &["--timeout", "3s", "--refresh", "1s"]) else { return };
     let mut export = start_export(&machine.world);
+    let gateway = Gateway::start(&machine.world, &[]);
+    assert_eq!(gateway.get("/hello").text(), "hello world\n");
     let numbers = std::fs::read(machine.world.path("mnt/dir/numbers")).expect("verified bytes");
     let status = machine.status();
     let mount = of_kind(&status, "mount");
@@ -70,8 +73,12 @@ fn status_shows_all_daemons_of_the_machine() {
     assert!(replica["latency_seconds"].as_f64().is_some_and(|latency| latency > 0.0), "{replica}");
     assert_eq!(of_kind(&status, "serve")["detail"]["trees"][0]["state"], "fresh");
     assert_eq!(of_kind(&status, "export")["detail"]["exports"][0]["pseudo_path"], "/export");
+    let served = &of_kind(&status, "gateway")["detail"];
+    assert_eq!((&served["state"], &served["revision"], &served["good_replicas"]), (&"fresh".into(), &1.into(), &1.into()), "{served}");
+    assert!(served["sent_bytes"].as_u64().is_some_and(|sent| sent >= 12), "{served}");
     let text = machine.world.run_ok(["status"]);
-    for expected in ["MOUNTS", "REPLICAS OF MOUNTS", "CACHES", "SERVED TREES", "EXPORTS", &machine.replica.address, "/export"] {
+    let headings = ["MOUNTS", "REPLICAS OF MOUNTS", "CACHES", "SERVED TREES", "GATEWAYS", "EXPORTS"];
+    for expected in headings.into_iter().chain([&*machine.replica.address, &gateway.address, "1 of 1", "/export"]) {
         assert!(text.contains(expected), "{expected} is missing in {text}");
     }
     machine.replica.kill();
@@ -107,9 +114,10 @@ fn metrics_of_all_daemons_follow_the_conventions_of_prometheus() {
     }
     let Some(machine) = Machine::start(TestSite::small_tree, &[]) else { return };
     let _export = start_export(&machine.world);
+    let _gateway = Gateway::start(&machine.world, &[]);
     std::fs::read(machine.world.path("mnt/hello")).expect("verified bytes");
     let mut names = std::collections::BTreeSet::new();
-    for kind in ["mount", "serve", "export"] {
+    for kind in ["mount", "serve", "gateway", "export"] {
         let metrics = machine.world.run_ok(["status", "--metrics", &machine.socket(kind).display().to_string()]);
         let mut check = Command::new("promtool")
             .args(["check", "metrics"])
