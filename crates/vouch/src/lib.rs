@@ -7,6 +7,8 @@ mod client_options;
 mod commands;
 mod config;
 mod copy_out;
+#[cfg(test)]
+mod document_examples; // Those of docs/ and README.md are valid.
 mod exit;
 mod key_directory;
 mod logging;

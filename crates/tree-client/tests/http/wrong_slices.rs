@@ -136,7 +136,7 @@ impl HttpTransport for EndlessManifest {
         let chunk = Bytes::from_static(&[0x5a; 65_536]);
         // More than the first chunk would wait for ever.
         let body = stream::once(async move { Ok(chunk) }).chain(stream::pending()).boxed();
-        async move { Ok(HttpResponse { status: 200, range_start: None, body }) }.boxed()
+        async move { Ok(HttpResponse { status: 200, range_start: None, date: None, body }) }.boxed()
     }
 }
 
