@@ -9,6 +9,7 @@ mod bad_input;
 mod bench;
 mod bench_faults;
 mod bench_local;
+mod boot;
 mod browser;
 mod bucket;
 mod bugreport;
