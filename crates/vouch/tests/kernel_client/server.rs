@@ -95,6 +95,16 @@ impl Server {
         }
     }
 
+    /// Until the load in the guest has written to its log again.
+    pub(crate) fn wait_for_progress(&self) {
+        let len = || std::fs::metadata(self.path("acknowledged")).map_or(0, |metadata| metadata.len());
+        let (before, end) = (len(), Instant::now() + Duration::from_secs(120));
+        while len() == before {
+            assert!(Instant::now() < end, "the client does not go on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn wait(&self) {
         let end = Instant::now() + Duration::from_secs(30);
         while TcpStream::connect((self.address.as_str(), self.port)).is_err() {
