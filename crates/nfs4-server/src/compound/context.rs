@@ -202,18 +202,22 @@ impl<'s> CompoundContext<'s> {
             blocking: self.names,
         };
         let granted = Grant::resolve(&requester, &self.tree, self.server.identity(), export);
-        if let Err(OpError::Status(status @ (Status::STALE | Status::ACCESS | Status::WRONGSEC))) = granted {
-            self.report_denied(export, status != Status::STALE);
+        if let Err(OpError::Status(status @ (Status::STALE | Status::ACCESS | Status::WRONGSEC | Status::DELAY))) = granted {
+            self.report_denied(export, status);
         }
         granted
     }
 
-    pub(crate) fn report_denied(&self, export: crate::ExportId, known: bool) {
+    /// `status` says why the caller has no grant; STALE also stands for a hidden export.
+    pub(crate) fn report_denied(&self, export: crate::ExportId, status: Status) {
         let Some(site) = self.tree.site(export) else { return };
         let access = site.export.clients.access_for(self.connection.peer());
         let why = match access {
+            // The client's host name is not known yet.
+            None if status == Status::DELAY => return,
             None => Denial::Client,
-            Some(_) if !known => return,
+            Some(_) if status == Status::STALE => return,
+            Some(_) if status == Status::DELAY => Denial::NameService,
             Some(access) if access.refuses_port(self.flavour, self.connection.peer().port()) => Denial::Port,
             Some(access) if access.refuses_transport(self.flavour, self.connection.transport()) => Denial::Transport,
             Some(_) => Denial::Caller,

@@ -14,7 +14,7 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
             let place = node.child(name.as_bytes()).ok_or(Status::NOENT)?;
             let Some(child) = context.visible_child(place) else {
                 if let Some(id) = place.export() {
-                    context.report_denied(id, false);
+                    context.report_denied(id, Status::STALE);
                 }
                 return Err(Status::NOENT.into());
             };

@@ -94,6 +94,8 @@ pub enum Denial {
     Port,
     Transport,
     Caller,
+    /// The name service does not answer: the call gets DELAY.
+    NameService,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
