@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::audit::AuditConfig;
 use crate::exports::sources::ExportList;
-use crate::identity::{GroupSource, UnknownPrincipal};
+use crate::identity::{GroupSource, IdentityLives, UnknownPrincipal};
 use crate::limits::Limits;
 use crate::tls::TlsConfig;
 
@@ -27,6 +27,7 @@ pub struct ExportConfig {
     pub idmap: Option<PathBuf>,
     pub numeric_owners: bool,
     pub groups: GroupSource,
+    pub identity_lives: IdentityLives,
     pub principal_map: Option<PathBuf>,
     pub unknown_principals: UnknownPrincipal,
     /// File with the keys of nfs/HOST. If `None`, the system's keytab, which may be missing.

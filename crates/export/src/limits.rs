@@ -113,6 +113,16 @@ pub(super) const WAITING_COPY_LEN_MAX: usize = 128 * 1024;
 /// A dead name server occupies a thread for some seconds.
 pub(super) const NAMES_THREADS_MAX: usize = 32;
 
+/// nslcd(8) and sssd(8) answer a few at a time. A dead directory occupies a thread for their
+/// time-outs.
+pub(super) const LOOKUP_THREADS_MAX: usize = 32;
+
+/// Look-ups of users and groups in progress, in each cache. Further callers get NFS4ERR_DELAY.
+pub(super) const PENDING_LOOKUPS_MAX: usize = 4096;
+
+/// Repeated look-ups during an outage: they leave half of the threads to callers that wait.
+pub(super) const REFRESHES_MAX: usize = LOOKUP_THREADS_MAX / 2;
+
 /// Above it, a pool is crowded.
 pub(super) const WAITING_MAX: usize = 1024;
 

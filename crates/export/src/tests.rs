@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::driver::Driver;
-use crate::identity::{Accounts, Idmap};
+use crate::identity::{AccountRules, Accounts, Idmap};
 use crate::monitoring::operation_metrics::Metrics;
 use crate::system_hooks::SystemHooks;
 use crate::*;
@@ -39,13 +39,9 @@ pub(super) fn engine() -> vouch_nfs4_server::Server {
         implementation: None,
         limits: vouch_nfs4_server::Limits::default(),
     };
-    let names = Arc::new(Accounts::new(
-        identity::System,
-        Idmap::default(),
-        GroupSource::Client,
-        identity::PrincipalMap::default(),
-        UnknownPrincipal::Refuse,
-    ));
+    let (idmap, map) = (Idmap::default(), identity::PrincipalMap::default());
+    let rules = AccountRules { idmap, groups: GroupSource::Client, map, unknown: UnknownPrincipal::Refuse };
+    let names = Arc::new(Accounts::new(identity::System, rules, IdentityLives::default()));
     let recovered = vouch_nfs4_server::Recovered::default();
     vouch_nfs4_server::Server::new(
         config,
@@ -99,6 +95,8 @@ impl Running {
             idmap: None,
             numeric_owners: true,
             groups: GroupSource::Client,
+            // Tests hold look-ups back for as long as they like.
+            identity_lives: IdentityLives { wait: Duration::from_secs(600), ..IdentityLives::default() },
             principal_map: None,
             unknown_principals: UnknownPrincipal::Refuse,
             keytab: None,

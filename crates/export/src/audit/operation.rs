@@ -60,6 +60,7 @@ impl Audit {
             // The operation itself is recorded, with WRONGSEC.
             Denial::Transport => return,
             Denial::Caller => "the caller has no account here",
+            Denial::NameService => "the name service does not answer, and the caller is not cached: NFS4ERR_DELAY",
         };
         let refused =
             Refused { export: &denied.export.source, detail, enctype: denied.enctype, ..Refused::of(Refusal::Client, denied.connection) };

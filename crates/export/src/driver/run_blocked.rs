@@ -56,6 +56,7 @@ impl Driver {
     pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
         let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_durable, charge } = waiting;
         audit::set_must_be_durable(must_be_durable);
+        identity::set_origin(connection.origin());
         compound.resume_at(clock::now());
         let (disks, names) = match place {
             _ if moves >= MOVES_MAX => (Blocking::Allowed, Blocking::Allowed),

@@ -16,6 +16,7 @@ use crate::audit::{Audit, Refused};
 use crate::clock;
 use crate::identity::as_ourselves;
 use crate::monitoring::counter::Counter;
+use crate::monitoring::refusals::RecentRefusals;
 use crate::thread_pool::{Pool, TaskOrigin};
 use crate::transport::connection::{ActiveCall, Connection};
 use crate::transport::output::Outgoing;
@@ -34,6 +35,7 @@ pub(crate) struct Gss {
     pub(crate) counts: GssCounts,
     pub(super) awaited: Awaited,
     pub(super) refusals: Mutex<Throttle>,
+    pub(crate) refused: RecentRefusals,
 }
 
 #[derive(Default)]
@@ -61,6 +63,7 @@ impl Gss {
             counts: GssCounts::default(),
             awaited: Awaited::default(),
             refusals: Mutex::new(Throttle::of_lines()),
+            refused: RecentRefusals::default(),
         }
     }
 
@@ -143,6 +146,7 @@ impl Gss {
             Accept::Continue { .. } => {}
             Accept::Failed { reason, major, minor, principal, enctype, .. } => {
                 self.counts.refused.add(1);
+                self.refused.add(fault(*minor), principal, peer.ip(), reason);
                 let refused =
                     Refused { principal, enctype: *enctype, detail: reason, ..Refused::of(why(*major, *minor), connection.engine()) };
                 audit.iter().for_each(|audit| audit.refuse(&refused));
@@ -208,12 +212,26 @@ impl Gss {
 /// Audit refusal by GSS-API status (RFC 2744, section 3.9.1) and Kerberos error code (RFC 4120,
 /// section 7.5.9, numbered as in krb5.h).
 fn why(major: u32, minor: u32) -> Refusal {
-    const BASE: i32 = -1_765_328_384;
-    match (major >> 16 & 0xff, (minor as i32).wrapping_sub(BASE)) {
+    match (major >> 16 & 0xff, kerberos_code(minor)) {
         (11 | 12, _) | (_, 32) => Refusal::Expired,
         (_, 34) => Refusal::Replay,
         _ => Refusal::Authentication,
     }
+}
+
+/// Name of the fault in docs/troubleshooting.md.
+fn fault(minor: u32) -> &'static str {
+    match kerberos_code(minor) {
+        33 | 37 => "clock-skew",
+        // The key, its version or its entry in the keytab is missing or another one.
+        31 | 35 | 41 | 44 | 45 | 181 | 230 => "keytab-stale-key",
+        _ => "ticket-refused",
+    }
+}
+
+fn kerberos_code(minor: u32) -> i32 {
+    const BASE: i32 = -1_765_328_384;
+    (minor as i32).wrapping_sub(BASE)
 }
 
 /// RFC 7530, section 3.2.1; RFC 8881, section 2.2.1.1.1.2.

@@ -1,23 +1,32 @@
 //! Bounded cache of name service answers. Negative answers expire sooner, so that a new account
-//! works soon. During an outage, old answers stay valid within limits.
+//! works soon. During an outage, old answers stay valid within limits: a call waits for the first
+//! look-up that fails, and later calls get the old answer at once while look-ups are repeated in
+//! the background.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::LocalKey;
 
-use quick_cache::sync;
+use parking_lot::Mutex;
+use quick_cache::{Weighter, sync};
 use vouch_nfs4_server::Unanswered;
-use vouch_vfs::Blocking;
+use vouch_vfs::{Blocking, Caller};
 
+use super::lookup::{Lookups, PendingLookup};
 use super::service::NameServiceDown;
 use super::would_wait::would_wait;
 use crate::clock;
+use crate::limits::PENDING_LOOKUPS_MAX;
 
 pub(super) type Answer<T> = Result<Option<T>, NameServiceDown>;
 
 pub(super) struct Cache<K, T> {
-    entries: sync::Cache<K, Entry<T>>,
+    entries: sync::Cache<K, Entry<T>, EntryLen>,
+    pending: Mutex<HashMap<K, Arc<PendingLookup<T>>>>,
+    lookups: Arc<Lookups>,
     lifetimes: Lifetimes,
     generation: AtomicU64,
 }
@@ -28,6 +37,7 @@ pub(super) struct Lifetimes {
     pub(super) no_ms: u64,
     /// Pause after a failure, so that the name service is not flooded.
     pub(super) silence_ms: u64,
+    /// Longest life of an answer while the name service does not answer.
     pub(super) last_ms: u64,
 }
 
@@ -36,6 +46,8 @@ struct Entry<T> {
     answer: Answer<T>,
     until_ms: u64,
     last_until_ms: u64,
+    /// The newest look-up failed; the answer is from one before.
+    is_last: bool,
     generation: Generation,
 }
 
@@ -50,6 +62,39 @@ impl Generation {
     }
 }
 
+/// Memory of a value beside its entry, in bytes.
+pub(super) trait HeapLen {
+    fn heap_len(&self) -> usize;
+}
+
+impl HeapLen for Arc<Caller> {
+    fn heap_len(&self) -> usize {
+        size_of_val(&*self.groups)
+    }
+}
+
+impl HeapLen for Arc<str> {
+    fn heap_len(&self) -> usize {
+        self.len()
+    }
+}
+
+impl HeapLen for u32 {
+    fn heap_len(&self) -> usize {
+        0
+    }
+}
+
+#[derive(Clone)]
+struct EntryLen;
+
+impl<K, T: HeapLen> Weighter<K, Entry<T>> for EntryLen {
+    fn weight(&self, _: &K, entry: &Entry<T>) -> u64 {
+        let heap_len = entry.answer.as_ref().ok().and_then(Option::as_ref).map_or(0, HeapLen::heap_len);
+        (ENTRY_LEN + heap_len) as u64
+    }
+}
+
 pub(super) struct RecentEntries<K, T>([Option<(K, Entry<T>)>; RECENT_MAX]);
 
 impl<K, T> RecentEntries<K, T> {
@@ -58,18 +103,22 @@ impl<K, T> RecentEntries<K, T> {
     }
 }
 
-impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
-    pub(super) fn new(entries_max: usize) -> Self {
-        Self::with(entries_max, LIFETIMES)
-    }
+type Recent<K, T> = &'static LocalKey<RefCell<RecentEntries<K, T>>>;
 
-    pub(super) fn with(entries_max: usize, lifetimes: Lifetimes) -> Self {
-        Cache { entries: sync::Cache::new(entries_max), lifetimes, generation: AtomicU64::new(Generation::new().0) }
+impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
+    pub(super) fn new(entries: usize, lookups: Arc<Lookups>, lifetimes: Lifetimes) -> Self {
+        Cache {
+            entries: sync::Cache::with_weighter(entries, (entries * ENTRY_LEN_USUAL) as u64, EntryLen),
+            pending: Mutex::default(),
+            lookups,
+            lifetimes,
+            generation: AtomicU64::new(Generation::new().0),
+        }
     }
 
     /// Checks thread-local entries first, because each access to the shared table writes shared
     /// memory.
-    pub(super) fn get(&self, recent: &'static LocalKey<RefCell<RecentEntries<K, T>>>, key: &K) -> Option<Answer<T>> {
+    pub(super) fn get(&self, recent: Recent<K, T>, key: &K) -> Option<Answer<T>> {
         recent.with_borrow_mut(|recent| {
             if let Some((_, entry)) = recent.0.iter().flatten().find(|(known, entry)| known == key && self.holds(entry)) {
                 return Some(entry.answer.clone());
@@ -95,16 +144,25 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         let now_ms = clock::mono_ms();
         let Lifetimes { yes_ms, no_ms, silence_ms, last_ms } = self.lifetimes;
         let last = || self.entries.get(&key).filter(|last| last.generation == generation && now_ms < last.last_until_ms);
+        let new = |answer, life_ms, last_ms| Entry {
+            answer,
+            until_ms: now_ms + life_ms,
+            last_until_ms: now_ms + last_ms,
+            is_last: false,
+            generation,
+        };
         let entry = match answer {
-            Ok(Some(_)) => Entry { answer, until_ms: now_ms + yes_ms, last_until_ms: now_ms + last_ms, generation },
-            Ok(None) => Entry { answer, until_ms: now_ms + no_ms, last_until_ms: now_ms, generation },
+            Ok(Some(_)) => new(answer, yes_ms, last_ms),
+            Ok(None) => new(answer, no_ms, 0),
             Err(NameServiceDown) => match last() {
-                Some(last) => Entry { until_ms: now_ms + silence_ms, ..last },
-                None => Entry { answer, until_ms: now_ms + silence_ms, last_until_ms: now_ms, generation },
+                Some(last) => Entry { until_ms: (now_ms + silence_ms).min(last.last_until_ms), is_last: true, ..last },
+                None => new(answer, silence_ms, 0),
             },
         };
         let believed = entry.answer.clone();
-        self.entries.insert(key, entry);
+        if generation == self.generation() {
+            self.entries.insert(key, entry);
+        }
         believed
     }
 
@@ -113,22 +171,117 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, T> {
         self.entries.clear();
     }
 
-    /// Calls `ask` only if the thread may block.
-    pub(super) fn get_or(
-        &self,
-        recent: &'static LocalKey<RefCell<RecentEntries<K, T>>>,
+    /// The answer of the last successful look-up, if a later one failed.
+    fn last_known(&self, key: &K) -> Option<Answer<T>> {
+        let entry = self.entries.get(key)?;
+        let is_valid = entry.is_last && entry.generation == self.generation() && clock::mono_ms() < entry.last_until_ms;
+        is_valid.then_some(entry.answer)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len_in_bytes(&self) -> u64 {
+        self.entries.weight()
+    }
+
+    fn has_failed(&self, key: &K) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.is_last || entry.answer.is_err())
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: Clone + HeapLen + Send + Sync + 'static> Cache<K, T> {
+    /// Waits for a look-up only if the thread may block. `make` makes the look-up, which runs on
+    /// another thread.
+    pub(super) fn get_or<A>(
+        self: &Arc<Self>,
+        recent: Recent<K, T>,
         key: &K,
         blocking: Blocking,
-        ask: impl FnOnce() -> Answer<T>,
-    ) -> Result<Option<T>, Unanswered> {
+        make: impl FnOnce() -> A,
+    ) -> Result<Option<T>, Unanswered>
+    where
+        A: FnOnce() -> Answer<T> + Send + 'static,
+    {
         if let Some(known) = self.get(recent, key) {
             return Ok(known?);
+        }
+        if let Some(last) = self.last_known(key) {
+            if self.lookups.may_refresh() {
+                self.start(key, true, make());
+            }
+            return Ok(last?);
         }
         if blocking == Blocking::Forbidden {
             return Err(would_wait());
         }
+        let Some(lookup) = self.start(key, false, make()) else { return Err(Unanswered::Silent) };
+        match lookup.wait(self.lookups.wait(lookup.began_ms)) {
+            Some(answer) => Ok(answer?),
+            None => {
+                self.lookups.late();
+                Ok(self.put(key.clone(), Err(NameServiceDown), lookup.generation)?)
+            }
+        }
+    }
+
+    /// The look-up of this key, which may have begun before. `None` if there are too many.
+    fn start(
+        self: &Arc<Self>,
+        key: &K,
+        is_refresh: bool,
+        ask: impl FnOnce() -> Answer<T> + Send + 'static,
+    ) -> Option<Arc<PendingLookup<T>>> {
         let generation = self.generation();
-        Ok(self.put(key.clone(), ask(), generation)?)
+        let mut pending = self.pending.lock();
+        if let Some(known) = pending.get(key).filter(|known| known.generation == generation) {
+            return Some(known.clone());
+        }
+        if pending.len() >= PENDING_LOOKUPS_MAX {
+            return None;
+        }
+        let lookup = Arc::new(PendingLookup::new(generation));
+        pending.insert(key.clone(), lookup.clone());
+        drop(pending);
+        if is_refresh {
+            self.lookups.refresh_began();
+        }
+        let completion =
+            Completion { cache: self.clone(), key: key.clone(), lookup: lookup.clone(), is_refresh, answer: Err(NameServiceDown) };
+        self.lookups.run(move || completion.finish(ask())).then_some(lookup)
+    }
+}
+
+/// Stores the answer when dropped: a look-up that panics or never runs has failed.
+struct Completion<K: Hash + Eq + Clone, T: Clone + HeapLen> {
+    cache: Arc<Cache<K, T>>,
+    key: K,
+    lookup: Arc<PendingLookup<T>>,
+    is_refresh: bool,
+    answer: Answer<T>,
+}
+
+impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Completion<K, T> {
+    fn finish(mut self, answer: Answer<T>) {
+        self.answer = answer;
+    }
+}
+
+impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Drop for Completion<K, T> {
+    fn drop(&mut self) {
+        let Completion { cache, key, lookup, .. } = &*self;
+        if self.is_refresh {
+            cache.lookups.refresh_ended();
+        }
+        match self.answer {
+            Err(NameServiceDown) => cache.lookups.failed(),
+            Ok(_) => cache.lookups.succeeded(cache.has_failed(key)),
+        }
+        let believed = cache.put(key.clone(), self.answer.clone(), lookup.generation);
+        let mut pending = cache.pending.lock();
+        if pending.get(key).is_some_and(|known| Arc::ptr_eq(known, lookup)) {
+            pending.remove(key);
+        }
+        drop(pending);
+        lookup.complete(believed);
     }
 }
 
@@ -140,11 +293,7 @@ impl From<NameServiceDown> for Unanswered {
 
 /// Listing a directory shows few owners.
 const RECENT_MAX: usize = 4;
-const LIFETIMES: Lifetimes = Lifetimes {
-    // Like idmapd.
-    yes_ms: 600_000,
-    no_ms: 30_000,
-    silence_ms: 1_000,
-    // An outage overnight.
-    last_ms: 24 * 3_600_000,
-};
+/// An entry and its key without what they point to.
+const ENTRY_LEN: usize = 512;
+/// With some 100 groups.
+const ENTRY_LEN_USUAL: usize = 1024;

@@ -6,8 +6,10 @@ use vouch_nfs4_server::{Squash, SquashWho};
 use vouch_vfs::Caller;
 
 use super::idmap::Idmap;
+use super::mapper::{anonymous, member};
 use super::principal_map::{Account, PrincipalMap};
 use super::service::{LocalName, NameService, NameServiceDown};
+use crate::monitoring::refusals::{NO_ACCOUNT, RecentRefusals};
 
 #[derive(Clone, Copy)]
 pub(super) struct AccountRequest<'a> {
@@ -32,6 +34,7 @@ pub(super) struct PrincipalRules<'a> {
     pub(super) map: &'a PrincipalMap,
     pub(super) idmap: &'a Idmap,
     pub(super) unknown: UnknownPrincipal,
+    pub(super) refused: &'a RecentRefusals,
 }
 
 impl PrincipalRules<'_> {
@@ -44,11 +47,11 @@ impl PrincipalRules<'_> {
         request: AccountRequest<'_>,
         squash: &Squash,
     ) -> Result<Option<Caller>, NameServiceDown> {
-        let AccountRequest { principal, client } = request;
-        let anonymous = || Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
+        let principal = request.principal;
+        let anonymous = || anonymous(squash);
         let name: String = match self.map.account(principal) {
             Some(Account::Squash) => return Ok(Some(anonymous())),
-            Some(Account::Refuse) => return Ok(log_refusal(request, NoAccount::Refused)),
+            Some(Account::Refuse) => return Ok(self.refuse(request, NoAccount::Refused)),
             Some(Account::User(name)) => name.to_string(),
             mapped => match self.idmap.local(principal) {
                 Some(name) => name.to_owned(),
@@ -59,19 +62,14 @@ impl PrincipalRules<'_> {
                 },
             },
         };
-        let silent = |NameServiceDown| {
-            tracing::warn!(principal, name, %client, "the name service fails: the principal keeps its rights, or waits; check getent passwd");
-            NameServiceDown
-        };
-        let Some(user) = service.user_by_name(&name).map_err(silent)? else {
+        let Some(user) = service.user_by_name(&name)? else {
             return Ok(self.unknown(request, NoAccount::NoUser(&name), anonymous));
         };
         if squash.who == SquashWho::All || squash.who == SquashWho::Root && user.uid == 0 {
             return Ok(Some(anonymous()));
         }
-        let groups = service.groups(&user.name, user.gid).map_err(silent)?;
-        let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
-        Ok(Some(Caller::new(user.uid, squashed(user.gid), groups.into_iter().map(squashed))))
+        let groups = service.groups(&user.name, user.gid)?;
+        Ok(Some(member(user.uid, user.gid, groups, squash)))
     }
 
     fn local_name(&self, service: &impl NameService, principal: &str) -> Option<String> {
@@ -87,27 +85,35 @@ impl PrincipalRules<'_> {
     fn unknown(&self, request: AccountRequest<'_>, why: NoAccount<'_>, anonymous: impl Fn() -> Caller) -> Option<Caller> {
         match self.unknown {
             UnknownPrincipal::Squash => Some(anonymous()),
-            UnknownPrincipal::Refuse => log_refusal(request, why),
+            UnknownPrincipal::Refuse => self.refuse(request, why),
         }
     }
-}
 
-fn log_refusal(AccountRequest { principal, client }: AccountRequest<'_>, why: NoAccount<'_>) -> Option<Caller> {
-    match why {
-        NoAccount::Refused => tracing::warn!(principal, %client, "refused by the principal map; remove its !refuse line to allow it"),
-        NoAccount::NoName => tracing::warn!(
-            principal,
-            %client,
-            "refused: no rule maps this principal to a local name; add auth_to_local to krb5.conf, Local-Realms to idmapd.conf, or a line to --principal-map"
-        ),
-        NoAccount::NoUser(name) => tracing::warn!(
-            principal,
-            name,
-            %client,
-            "refused: no such user; check getent passwd, or map the principal to another user in --principal-map"
-        ),
+    fn refuse(&self, AccountRequest { principal, client }: AccountRequest<'_>, why: NoAccount<'_>) -> Option<Caller> {
+        match why {
+            NoAccount::Refused => {
+                tracing::warn!(principal, %client, "refused by the principal map; remove its !refuse line to allow it");
+            }
+            NoAccount::NoName => {
+                self.refused.add(NO_ACCOUNT, principal, client.ip(), "no rule maps it to a local name");
+                tracing::warn!(
+                    principal,
+                    %client,
+                    "refused: no rule maps this principal to a local name; add auth_to_local to krb5.conf, Local-Realms to idmapd.conf, or a line to --principal-map"
+                );
+            }
+            NoAccount::NoUser(name) => {
+                self.refused.add(NO_ACCOUNT, principal, client.ip(), &format!("there is no user {name}"));
+                tracing::warn!(
+                    principal,
+                    name,
+                    %client,
+                    "refused: no such user; check getent passwd, or map the principal to another user in --principal-map"
+                );
+            }
+        }
+        None
     }
-    None
 }
 
 /// `host/NAME`, `nfs/NAME`, `root/NAME`, or `NAME$` of Active Directory.

@@ -3,17 +3,24 @@
 mod cache;
 mod idmap;
 mod kerberos;
+mod lookup;
+mod mapper;
 mod names;
+mod nss;
+mod nsswitch;
 mod principal_map;
 mod service;
 mod would_wait;
 
 pub(crate) use idmap::Idmap;
 pub use kerberos::UnknownPrincipal;
-pub(crate) use names::Accounts;
-pub use names::GroupSource;
+pub(crate) use lookup::set_origin;
+pub use mapper::GroupSource;
+pub use names::IdentityLives;
+pub(crate) use names::{AccountRules, Accounts};
 pub(crate) use principal_map::PrincipalMap;
 #[cfg(test)]
 pub(crate) use service::{LocalName, NameServiceDown, UserRecord};
 pub(crate) use service::{NameService, System, as_ourselves};
+pub use service::{UserLookup, look_up_user};
 pub(crate) use would_wait::take_would_wait;

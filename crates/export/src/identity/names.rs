@@ -4,63 +4,91 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
-use vouch_nfs4_server::{Identity, Principal, Squash, SquashWho, Unanswered};
+use vouch_nfs4_server::{Identity, Principal, Squash, Unanswered};
 use vouch_vfs::{Blocking, Caller};
 
-use super::cache::{Cache, RecentEntries};
+use super::cache::{Cache, Lifetimes, RecentEntries};
 use super::idmap::Idmap;
-use super::kerberos::{AccountRequest, PrincipalRules, UnknownPrincipal};
+use super::kerberos::UnknownPrincipal;
+use super::lookup::Lookups;
+use super::mapper::{GroupSource, Mapper};
 use super::principal_map::PrincipalMap;
-use super::service::{NameService, NameServiceDown};
-use super::would_wait::would_wait;
-use crate::tls::CERTIFICATE_USER;
+use super::service::NameService;
+use crate::monitoring::refusals::RecentRefusals;
+use crate::monitoring::status::{NameServiceStatus, RefusalStatus};
 
-/// Source of supplementary groups of AUTH_SYS callers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupSource {
-    /// The client; the name service too if the client sent 16, the maximum.
-    Auto,
-    Client,
-    /// Only the name service, like `--manage-gids` of the kernel's server.
-    Server,
+/// Lives of answers of the name service.
+#[derive(Clone, Copy, Debug)]
+pub struct IdentityLives {
+    /// An answer is asked for again after this time.
+    pub known: Duration,
+    /// It lives so long while the name service does not answer.
+    pub outage: Duration,
+    /// Longest wait of a call for the name service.
+    pub wait: Duration,
+}
+
+impl Default for IdentityLives {
+    fn default() -> Self {
+        // Ten minutes like idmapd; an outage overnight.
+        IdentityLives { known: Duration::from_secs(600), outage: Duration::from_secs(24 * 3600), wait: Duration::from_secs(5) }
+    }
+}
+
+impl From<IdentityLives> for Lifetimes {
+    fn from(lives: IdentityLives) -> Self {
+        let ms = |life: Duration| u64::try_from(life.as_millis()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
+        let yes_ms = ms(lives.known);
+        Lifetimes { yes_ms, no_ms: yes_ms.min(MISSING_MS_MAX), silence_ms: SILENCE_MS, last_ms: ms(lives.outage).max(yes_ms) }
+    }
+}
+
+/// What does not change, beside the name service itself.
+pub(crate) struct AccountRules {
+    pub(crate) idmap: Idmap,
+    pub(crate) groups: GroupSource,
+    pub(crate) map: PrincipalMap,
+    pub(crate) unknown: UnknownPrincipal,
 }
 
 pub(crate) struct Accounts<S> {
-    service: S,
-    idmap: Idmap,
-    groups: GroupSource,
-    unknown: UnknownPrincipal,
-    map: RwLock<Arc<PrincipalMap>>,
-    callers: Cache<CallerKey, Arc<Caller>>,
-    user_names: Cache<u32, Arc<str>>,
-    group_names: Cache<u32, Arc<str>>,
-    uids: Cache<Box<str>, u32>,
-    gids: Cache<Box<str>, u32>,
+    mapper: Arc<Mapper<S>>,
+    lookups: Arc<Lookups>,
+    callers: Arc<Cache<CallerKey, Arc<Caller>>>,
+    user_names: Arc<Cache<u32, Arc<str>>>,
+    group_names: Arc<Cache<u32, Arc<str>>>,
+    uids: Arc<Cache<Box<str>, u32>>,
+    gids: Arc<Cache<Box<str>, u32>>,
 }
 
 type Rule = (u8, u32, u32);
 type CallerKey = (Principal, Rule);
 
-impl<S: NameService> Accounts<S> {
-    pub(crate) fn new(service: S, idmap: Idmap, groups: GroupSource, map: PrincipalMap, unknown: UnknownPrincipal) -> Self {
+impl<S: NameService + 'static> Accounts<S> {
+    pub(crate) fn new(service: S, rules: AccountRules, lives: IdentityLives) -> Self {
+        Self::with(service, rules, lives.into(), lives.wait)
+    }
+
+    fn with(service: S, rules: AccountRules, lifetimes: Lifetimes, wait: Duration) -> Self {
+        let AccountRules { idmap, groups, map, unknown } = rules;
+        let map = RwLock::new(Arc::new(map));
+        let lookups = Arc::new(Lookups::new(wait));
         Accounts {
-            service,
-            idmap,
-            groups,
-            unknown,
-            map: RwLock::new(Arc::new(map)),
-            callers: Cache::new(CALLERS_MAX),
-            user_names: Cache::new(NAMES_MAX),
-            group_names: Cache::new(NAMES_MAX),
-            uids: Cache::new(NAMES_MAX),
-            gids: Cache::new(NAMES_MAX),
+            mapper: Arc::new(Mapper { service, idmap, groups, unknown, map, refused: RecentRefusals::default() }),
+            callers: Arc::new(Cache::new(CALLERS_MAX, lookups.clone(), lifetimes)),
+            user_names: Arc::new(Cache::new(NAMES_MAX, lookups.clone(), lifetimes)),
+            group_names: Arc::new(Cache::new(NAMES_MAX, lookups.clone(), lifetimes)),
+            uids: Arc::new(Cache::new(NAMES_MAX, lookups.clone(), lifetimes)),
+            gids: Arc::new(Cache::new(NAMES_MAX, lookups.clone(), lifetimes)),
+            lookups,
         }
     }
 
     pub(crate) fn replace_map(&self, map: PrincipalMap) {
-        *self.map.write() = Arc::new(map);
+        *self.mapper.map.write() = Arc::new(map);
         self.forget();
     }
 
@@ -72,57 +100,30 @@ impl<S: NameService> Accounts<S> {
         self.gids.clear();
     }
 
-    fn sys(
-        &self,
-        uid: u32,
-        gid: u32,
-        gids: &[u32],
-        squash: &Squash,
-        blocking: Blocking,
-    ) -> Result<Result<Caller, NameServiceDown>, Unanswered> {
-        let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
-        if squash.who == SquashWho::All || (squash.who == SquashWho::Root && uid == 0) {
-            return Ok(Ok(anonymous));
-        }
-        // At most 16 groups fit (RFC 5531, appendix A).
-        let ask = self.groups == GroupSource::Server || (self.groups == GroupSource::Auto && gids.len() >= 16);
-        let mut groups = if self.groups == GroupSource::Server { Vec::new() } else { gids.to_vec() };
-        if ask {
-            if blocking == Blocking::Forbidden {
-                return Err(would_wait());
-            }
-            // Groups may also remove rights (ACLs), so a failure refuses the caller.
-            match self.service.user(uid).and_then(|user| user.map(|user| self.service.groups(&user.name, user.gid)).transpose()) {
-                Ok(found) => groups.extend(found.unwrap_or_default()),
-                Err(silent) => return Ok(Err(silent)),
-            }
-        }
-        // As in the kernel's server, group 0 is squashed with user 0.
-        let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
-        Ok(Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed))))
+    pub(crate) fn status(&self) -> (NameServiceStatus, Vec<RefusalStatus>) {
+        (self.lookups.status(), self.mapper.refused.status())
     }
 
-    fn certificate(&self, principal: &str, client: SocketAddr, squash: &Squash) -> Result<Option<Caller>, NameServiceDown> {
-        let name = principal.strip_prefix(CERTIFICATE_USER).unwrap_or(principal);
-        let Some(user) = self.service.user_by_name(name)? else {
-            tracing::warn!(user = name, %client, "refused: the user of the client's certificate has no account; check getent passwd");
-            return Ok(None);
-        };
-        if squash.who == SquashWho::All || squash.who == SquashWho::Root && user.uid == 0 {
-            return Ok(Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, [])));
-        }
-        let groups = self.service.groups(&user.name, user.gid)?;
-        let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
-        Ok(Some(Caller::new(user.uid, squashed(user.gid), groups.into_iter().map(squashed))))
+    pub(crate) fn stop(&self) {
+        self.lookups.stop();
     }
 
-    fn gss(&self, request: AccountRequest<'_>, squash: &Squash) -> Result<Option<Caller>, NameServiceDown> {
-        let map = self.map.read().clone();
-        PrincipalRules { map: &map, idmap: &self.idmap, unknown: self.unknown }.caller(&self.service, request, squash)
+    fn resolve(&self, key: &CallerKey, client: SocketAddr, squash: &Squash, blocking: Blocking) -> Result<Option<Arc<Caller>>, Unanswered> {
+        if let Some(known) = self.callers.get(&CALLERS, key) {
+            return Ok(known?);
+        }
+        let generation = self.callers.generation();
+        if let Some(caller) = self.mapper.caller_without_lookup(&key.0, squash) {
+            return Ok(self.callers.put(key.clone(), Ok(Some(Arc::new(caller))), generation)?);
+        }
+        self.callers.get_or(&CALLERS, key, blocking, || {
+            let (mapper, principal, squash) = (self.mapper.clone(), key.0.clone(), *squash);
+            move || Ok(mapper.caller(&principal, client, &squash)?.map(Arc::new))
+        })
     }
 }
 
-impl<S: NameService> Identity for Accounts<S> {
+impl<S: NameService + 'static> Identity for Accounts<S> {
     fn caller(
         &self,
         principal: &Principal,
@@ -131,36 +132,47 @@ impl<S: NameService> Identity for Accounts<S> {
         blocking: Blocking,
     ) -> Result<Option<Arc<Caller>>, Unanswered> {
         let rule = (squash.who as u8, squash.anonymous_uid, squash.anonymous_gid);
-        let key = (principal.clone(), rule);
-        if let Some(known) = self.callers.get(&CALLERS, &key) {
-            return Ok(known?);
+        let found = self.resolve(&(principal.clone(), rule), client, squash, blocking);
+        if found == Err(Unanswered::Silent) {
+            self.lookups.refuse(&name_of(principal), client);
         }
-        let generation = self.callers.generation();
-        let caller = match principal {
-            Principal::None => Ok(Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []))),
-            Principal::Sys { uid, gid, gids } => self.sys(*uid, *gid, gids, squash, blocking)?.map(Some),
-            Principal::Gss { .. } if blocking == Blocking::Forbidden => return Err(would_wait()),
-            Principal::Certificate { .. } if blocking == Blocking::Forbidden => return Err(would_wait()),
-            Principal::Certificate { name } => self.certificate(name, client, squash),
-            Principal::Gss { name } => self.gss(AccountRequest { principal: name, client }, squash),
-        };
-        Ok(self.callers.put(key, caller.map(|caller| caller.map(Arc::new)), generation)?)
+        found
     }
 
     fn user_name(&self, uid: u32, blocking: Blocking) -> Result<Option<Arc<str>>, Unanswered> {
-        shown(self.user_names.get_or(&USER_NAMES, &uid, blocking, || Ok(self.service.user(uid)?.map(|user| user.name.into()))))
+        shown(self.user_names.get_or(&USER_NAMES, &uid, blocking, || {
+            let mapper = self.mapper.clone();
+            move || Ok(mapper.service.user(uid)?.map(|user| user.name.into()))
+        }))
     }
 
     fn group_name(&self, gid: u32, blocking: Blocking) -> Result<Option<Arc<str>>, Unanswered> {
-        shown(self.group_names.get_or(&GROUP_NAMES, &gid, blocking, || Ok(self.service.group(gid)?.map(Arc::from))))
+        shown(self.group_names.get_or(&GROUP_NAMES, &gid, blocking, || {
+            let mapper = self.mapper.clone();
+            move || Ok(mapper.service.group(gid)?.map(Arc::from))
+        }))
     }
 
     fn uid(&self, name: &str, blocking: Blocking) -> Result<Option<u32>, Unanswered> {
-        self.uids.get_or(&UIDS, &Box::from(name), blocking, || Ok(self.service.user_by_name(name)?.map(|user| user.uid)))
+        self.uids.get_or(&UIDS, &Box::from(name), blocking, || {
+            let (mapper, name) = (self.mapper.clone(), name.to_owned());
+            move || Ok(mapper.service.user_by_name(&name)?.map(|user| user.uid))
+        })
     }
 
     fn gid(&self, name: &str, blocking: Blocking) -> Result<Option<u32>, Unanswered> {
-        self.gids.get_or(&GIDS, &Box::from(name), blocking, || self.service.group_by_name(name))
+        self.gids.get_or(&GIDS, &Box::from(name), blocking, || {
+            let (mapper, name) = (self.mapper.clone(), name.to_owned());
+            move || mapper.service.group_by_name(&name)
+        })
+    }
+}
+
+fn name_of(principal: &Principal) -> String {
+    match principal {
+        Principal::None => "nobody".to_owned(),
+        Principal::Sys { uid, .. } => format!("user {uid}"),
+        Principal::Gss { name } | Principal::Certificate { name } => name.to_string(),
     }
 }
 
@@ -176,10 +188,15 @@ thread_local! {
     static GIDS: RefCell<RecentEntries<Box<str>, u32>> = const { RefCell::new(RecentEntries::new()) };
 }
 
-/// Each caller has at most 400 bytes.
-const CALLERS_MAX: usize = 16_384;
-
+/// 32 MiB: 10,000 users with 700 groups each.
+const CALLERS_MAX: usize = 32_768;
 const NAMES_MAX: usize = 16_384;
 
+/// A new account works after this time.
+const MISSING_MS_MAX: u64 = 30_000;
+const SILENCE_MS: u64 = 1_000;
+
+#[cfg(test)]
+mod outage_tests;
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,11 @@
 //! Users and groups of the system. Blocks.
 
-use std::ffi::CString;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+use super::nss;
+use super::nsswitch::ServiceFailed;
+use crate::clock;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UserRecord {
@@ -59,32 +61,27 @@ pub(crate) struct System;
 impl NameService for System {
     fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown> {
         as_ourselves();
-        Ok(known("user", User::from_uid(Uid::from_raw(uid)))?.map(record))
+        nss::user(uid).map_err(|failed| failed_lookup(&format!("user {uid}"), &failed))
     }
 
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown> {
         as_ourselves();
-        Ok(known("user", User::from_name(name))?.map(record))
+        nss::user_by_name(name).map_err(|failed| failed_lookup(&format!("user {name:?}"), &failed))
     }
 
     fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown> {
         as_ourselves();
-        Ok(known("group", Group::from_gid(Gid::from_raw(gid)))?.map(|group| group.name))
+        nss::group(gid).map_err(|failed| failed_lookup(&format!("group {gid}"), &failed))
     }
 
     fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown> {
         as_ourselves();
-        Ok(known("group", Group::from_name(name))?.map(|group| group.gid.as_raw()))
+        nss::group_by_name(name).map_err(|failed| failed_lookup(&format!("group {name:?}"), &failed))
     }
 
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
         as_ourselves();
-        let Ok(user) = CString::new(user) else { return Ok(Vec::new()) };
-        let groups = getgrouplist(&user, Gid::from_raw(gid)).map_err(|error| {
-            tracing::warn!(?user, %error, "the name service fails to list the groups of a user");
-            NameServiceDown
-        })?;
-        Ok(groups.into_iter().map(Gid::as_raw).collect())
+        nss::groups(user, gid).map_err(|failed| failed_lookup(&format!("the groups of {user:?}"), &failed))
     }
 
     fn local_name(&self, principal: &str) -> LocalName {
@@ -97,19 +94,42 @@ impl NameService for System {
     }
 }
 
+/// A user as the server sees it, with all groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserLookup {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: usize,
+}
+
+/// Asks the services of nsswitch.conf(5) as the server does. Blocks.
+///
+/// # Errors
+/// A service that fails, by its name.
+pub fn look_up_user(name: &str) -> Result<Option<UserLookup>, String> {
+    let failed = |ServiceFailed { service, errno }| format!("`{service}` of nsswitch.conf: {}", std::io::Error::from_raw_os_error(errno));
+    let Some(UserRecord { name, uid, gid }) = nss::user_by_name(name).map_err(failed)? else { return Ok(None) };
+    let mut groups = nss::groups(&name, gid).map_err(failed)?;
+    groups.sort_unstable();
+    groups.dedup();
+    Ok(Some(UserLookup { uid, gid, groups: groups.len() }))
+}
+
 pub(crate) fn as_ourselves() {
     if let Err(error) = vouch_vfs_posix::leave_callers() {
         tracing::warn!(%error, "a thread cannot drop the identity of its last caller");
     }
 }
 
-fn known<T>(what: &str, answer: nix::Result<Option<T>>) -> Result<Option<T>, NameServiceDown> {
-    answer.map_err(|error| {
-        tracing::warn!(%error, "the name service fails to look up a {what}");
-        NameServiceDown
-    })
+/// During an outage each user's look-up fails: few lines are logged.
+fn failed_lookup(what: &str, ServiceFailed { service, errno }: &ServiceFailed) -> NameServiceDown {
+    static NEXT_LINE_MS: AtomicU64 = AtomicU64::new(0);
+    let (now_ms, next_ms) = (clock::mono_ms(), NEXT_LINE_MS.load(Ordering::Relaxed));
+    if now_ms >= next_ms && NEXT_LINE_MS.compare_exchange(next_ms, now_ms + LINE_EVERY_MS, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        let error = std::io::Error::from_raw_os_error(*errno);
+        tracing::warn!(service, %error, "nsswitch: the service fails to look up {what}; is its daemon running, and does the directory answer?");
+    }
+    NameServiceDown
 }
 
-fn record(user: User) -> UserRecord {
-    UserRecord { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() }
-}
+const LINE_EVERY_MS: u64 = 10_000;

@@ -32,6 +32,8 @@ impl Report {
         let (totals, quotas) = (self.driver.engine.totals(clock::now()).0, &self.driver.quotas);
         let (waiting_calls, waiting_threads) = waiting(&self.driver);
         let transports = self.transports();
+        let (name_service, mut refusals) = self.reloader.accounts.status();
+        refusals.extend(self.driver.gss.iter().flat_map(|gss| gss.refused.status()));
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             site: self.site.clone(),
@@ -44,6 +46,8 @@ impl Report {
             clients_refused: totals.clients_refused,
             copies: report.copies,
             tls: self.tls_status(),
+            name_service,
+            refusals,
             exports: self.driver.exports.lock().clone(),
             clients: report
                 .clients
@@ -149,8 +153,8 @@ impl Report {
 type Sample<T> = (&'static str, &'static str, T);
 
 impl Report {
-    fn gauges(&self, totals: &StateTotals, is_grace: bool) -> [Sample<usize>; 13] {
-        let (waiting, threads) = waiting(&self.driver);
+    fn gauges(&self, totals: &StateTotals, is_grace: bool) -> [Sample<usize>; 15] {
+        let ((waiting, threads), names) = (waiting(&self.driver), self.reloader.accounts.status().0);
         [
             ("vouch_export_connections", "Open connections.", self.open()),
             ("vouch_export_clients", "Clients with state.", totals.clients),
@@ -168,12 +172,18 @@ impl Report {
                 "Connections that wait for the lookup of their host name.",
                 self.driver.host_lookups.waiting(),
             ),
+            ("vouch_export_name_lookups_waiting", "Look-ups of users and groups that wait for a thread.", names.waiting),
+            (
+                "vouch_export_name_service_silent",
+                "1 while look-ups of users and groups fail, else 0.",
+                usize::from(names.silent_ms.is_some()),
+            ),
             ("vouch_export_grace", "1 during the grace period, else 0.", usize::from(is_grace)),
         ]
     }
 
-    fn counters(&self, totals: &StateTotals) -> [Sample<u64>; 19] {
-        let traffic = &self.driver.traffic;
+    fn counters(&self, totals: &StateTotals) -> [Sample<u64>; 23] {
+        let (traffic, names) = (&self.driver.traffic, self.reloader.accounts.status().0);
         let live: u64 = self.driver.connections.lock().values().map(|connection| connection.sent_len()).sum();
         [
             ("vouch_export_connections_accepted_total", "Connections accepted.", traffic.accepted.get()),
@@ -210,6 +220,10 @@ impl Report {
             ("vouch_export_callbacks_failed_total", "Callbacks without an answer.", traffic.callbacks_failed.get()),
             ("vouch_export_reloads_total", "Reloads of the list of exports.", traffic.reloads.get()),
             ("vouch_export_reloads_failed_total", "Reloads that failed and kept the old list.", traffic.reloads_failed.get()),
+            ("vouch_export_name_lookups_total", "Look-ups of users and groups.", names.lookups),
+            ("vouch_export_name_lookups_failed_total", "Look-ups that the name service failed to answer.", names.failed),
+            ("vouch_export_name_lookups_late_total", "Calls that waited for a look-up in vain.", names.late),
+            ("vouch_export_name_refusals_total", "Calls that got NFS4ERR_DELAY because their user was unknown.", names.refused),
             ("vouch_export_recovery_failures_total", "Failed writes of recovery records.", self.driver.recovery.failures()),
         ]
     }

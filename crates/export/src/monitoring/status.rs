@@ -19,6 +19,11 @@ pub struct Status {
     /// None if TLS is not offered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
+    #[serde(default)]
+    pub name_service: NameServiceStatus,
+    /// Callers that were refused last.
+    #[serde(default)]
+    pub refusals: Vec<RefusalStatus>,
     pub exports: Vec<ExportStatus>,
     pub clients: Vec<ClientStatus>,
     pub recent_errors: Vec<ErrorStatus>,
@@ -85,4 +90,29 @@ pub struct SiteStatus {
     pub state: String,
     /// None without Kerberos.
     pub keytab: Option<String>,
+}
+
+/// Look-ups of users and groups.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NameServiceStatus {
+    pub lookups: u64,
+    pub failed: u64,
+    /// A call waited in vain.
+    pub late: u64,
+    /// Calls that got NFS4ERR_DELAY.
+    pub refused: u64,
+    pub waiting: usize,
+    /// Time since the first look-up that failed; `None` if the name service answers.
+    pub silent_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RefusalStatus {
+    /// Name in docs/troubleshooting.md.
+    pub fault: String,
+    /// Empty if the caller is not known.
+    pub caller: String,
+    pub address: String,
+    pub reason: String,
+    pub at_seconds: i64,
 }

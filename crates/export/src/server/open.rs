@@ -18,7 +18,7 @@ use crate::exports::opener::FileSystemOpener;
 use crate::exports::reload::{Reloader, list, read_principal_map};
 use crate::exports::sources::{Sources, exports_without_directory};
 use crate::hosts::Hosts;
-use crate::identity::{Accounts, Idmap, NameService};
+use crate::identity::{AccountRules, Accounts, Idmap, NameService};
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::report::Report;
 use crate::monitoring::status::SiteStatus;
@@ -198,7 +198,8 @@ fn open_accounts(config: &mut ExportConfig, names: Arc<dyn NameService>) -> Resu
     let idmap = read_idmap(config.idmap.as_ref())?;
     let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
     let map = read_principal_map(config.principal_map.as_deref())?;
-    let accounts = Arc::new(Accounts::new(names, idmap, config.groups, map, config.unknown_principals));
+    let rules = AccountRules { idmap, groups: config.groups, map, unknown: config.unknown_principals };
+    let accounts = Arc::new(Accounts::new(names, rules, config.identity_lives));
     Ok((domain, accounts))
 }
 

@@ -44,6 +44,7 @@ impl Server {
             thread.join().map_err(|_| ExportError::ThreadEnded)?.map_err(system)?;
         }
         stop_pools(&driver);
+        self.reloader.accounts.stop();
         driver.audit.iter().for_each(|audit| audit.stop());
         let halted = driver.audit.as_ref().is_some_and(|audit| audit.has_halted());
         self.opener.iter().for_each(|opener| opener.flush());

@@ -11,7 +11,9 @@ use crate::exit::{At as _, Failure, Outcome};
 use crate::{interrupt, output, when};
 use clap::ValueEnum;
 use vouch_daemon::{runtime_directory, service_manager};
-use vouch_export::{AuditConfig, ExportConfig, ExportList, GroupSource, Limits, Server, Source, TlsConfig, TlsFiles, UnknownPrincipal};
+use vouch_export::{
+    AuditConfig, ExportConfig, ExportList, GroupSource, IdentityLives, Limits, Server, Source, TlsConfig, TlsFiles, UnknownPrincipal,
+};
 
 use vouch_krb5_seal::Kernels;
 
@@ -93,6 +95,17 @@ pub(crate) struct Args {
     /// Source of the supplementary groups of sec=sys callers.
     #[arg(long, value_name = "WHENCE", default_value = "auto")]
     groups: GroupsName,
+    /// Life of the name service's answers about users and groups: a removed membership ends after this
+    /// time and 5 s more. Missing users are looked up again after 30 s at most.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = when::parse_duration)]
+    identity_cache: Duration,
+    /// Longest life of an answer while the name service does not answer.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = when::parse_duration)]
+    identity_outage: Duration,
+    /// Longest wait of a call for the name service. Then known users keep their rights, and calls of
+    /// others get NFS4ERR_DELAY.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = when::parse_duration)]
+    identity_wait: Duration,
     /// File that maps Kerberos principals to accounts, one on a line: PRINCIPAL USER, with * for a
     /// component, or !squash, !refuse, !local instead of a user; read again by reload.
     #[arg(long, value_name = "FILE")]
@@ -205,6 +218,7 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
         idmap: args.idmap,
         numeric_owners: !args.owner_names,
         groups: args.groups.into(),
+        identity_lives: IdentityLives { known: args.identity_cache, outage: args.identity_outage, wait: args.identity_wait },
         principal_map: args.principal_map,
         unknown_principals: args.unknown_principals.into(),
         keytab: args.keytab,

@@ -1,5 +1,6 @@
-use super::super::cache::Lifetimes;
-use super::super::service::{LocalName, UserRecord};
+use vouch_nfs4_server::SquashWho;
+
+use super::super::service::{LocalName, NameServiceDown, UserRecord};
 use super::*;
 use crate::identity::take_would_wait;
 
@@ -39,7 +40,11 @@ fn names(groups: GroupSource) -> Accounts<Small> {
 
 fn names_with(groups: GroupSource, map: &str, unknown: UnknownPrincipal) -> Accounts<Small> {
     let idmap = "[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n";
-    Accounts::new(Small, Idmap::parse(idmap), groups, PrincipalMap::parse(map.as_bytes()).unwrap(), unknown)
+    accounts(Small, AccountRules { idmap: Idmap::parse(idmap), groups, map: PrincipalMap::parse(map.as_bytes()).unwrap(), unknown })
+}
+
+fn accounts<S: NameService + 'static>(service: S, rules: AccountRules) -> Accounts<S> {
+    Accounts::new(service, rules, IdentityLives { wait: Duration::from_secs(600), ..IdentityLives::default() })
 }
 
 fn squash(who: SquashWho) -> Squash {
@@ -199,8 +204,9 @@ fn lookup_from_before_reload_is_not_cached() {
     }
     let idmap = Idmap::parse("[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n");
     let map = PrincipalMap::parse(b"").unwrap();
-    let names = Arc::new(Accounts::new(Slow(std::sync::OnceLock::new()), idmap, GroupSource::Auto, map, UnknownPrincipal::Refuse));
-    assert!(names.service.0.set(Arc::downgrade(&names)).is_ok());
+    let rules = AccountRules { idmap, groups: GroupSource::Auto, map, unknown: UnknownPrincipal::Refuse };
+    let names = Arc::new(accounts(Slow(std::sync::OnceLock::new()), rules));
+    assert!(names.mapper.service.0.set(Arc::downgrade(&names)).is_ok());
     let principal = Principal::Gss { name: "nfs/h@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
     assert!(names.caller(&principal, CLIENT, &squash, Blocking::Allowed).unwrap().is_some());
@@ -249,16 +255,9 @@ impl NameService for Sick {
 fn sick(well: bool, lifetimes: Option<Lifetimes>) -> Accounts<Sick> {
     let idmap = Idmap::parse("[General]\nDomain = example.org\n");
     let map = PrincipalMap::parse(b"").unwrap();
-    let names = Accounts::new(Sick(well.into()), idmap, GroupSource::Server, map, UnknownPrincipal::Squash);
-    let Some(lifetimes) = lifetimes else { return names };
-    Accounts {
-        callers: Cache::with(10, lifetimes),
-        user_names: Cache::with(10, lifetimes),
-        group_names: Cache::with(10, lifetimes),
-        uids: Cache::with(10, lifetimes),
-        gids: Cache::with(10, lifetimes),
-        ..names
-    }
+    let rules = AccountRules { idmap, groups: GroupSource::Server, map, unknown: UnknownPrincipal::Squash };
+    let lifetimes = lifetimes.unwrap_or_else(|| IdentityLives::default().into());
+    Accounts::with(Sick(well.into()), rules, lifetimes, Duration::from_secs(600))
 }
 
 #[test]
@@ -271,7 +270,7 @@ fn failed_lookup_is_neither_used_nor_cached() {
         assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (Err(Unanswered::Silent), Err(Unanswered::Silent)));
         assert_eq!((names.user_name(1000, Blocking::Allowed), names.gid("users", Blocking::Allowed)), (Ok(None), Err(Unanswered::Silent)));
     }
-    names.service.be(true);
+    names.mapper.service.be(true);
     let blocking = std::time::Instant::now();
     while ask(&alice).is_err() || ask(&sys(1000, 100, &[3])).is_err() || names.user_name(1000, Blocking::Allowed) == Ok(None) {
         assert!(blocking.elapsed() < std::time::Duration::from_secs(25), "the failure is still remembered");
@@ -295,16 +294,16 @@ fn last_answer_holds_for_limited_time_during_outage() {
     let silent = (Err(Unanswered::Silent), Ok(false), Err(Unanswered::Silent));
     let names = sick(true, Some(LIFETIMES));
     assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Ok(None)));
-    names.service.be(false);
+    names.mapper.service.be(false);
     for _ in 0..3 {
         assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Err(Unanswered::Silent)));
     }
     names.forget();
     assert_eq!(ask(&names), silent);
-    names.service.be(true);
+    names.mapper.service.be(true);
     assert_eq!(ask(&names), known);
     let names = sick(true, Some(Lifetimes { last_ms: 0, ..LIFETIMES }));
     assert_eq!(ask(&names), known);
-    names.service.be(false);
+    names.mapper.service.be(false);
     assert_eq!(ask(&names), silent);
 }

@@ -64,6 +64,13 @@ fn table(status: &Status) -> String {
     if let Some(tls) = &status.tls {
         text.push_str(&tls_line(tls));
     }
+    if let Some(silent_ms) = status.name_service.silent_ms {
+        text.push_str(&format!(
+            "the name service has not answered for {} s; {} calls got NFS4ERR_DELAY\n\n",
+            silent_ms / 1000,
+            status.name_service.refused
+        ));
+    }
     let pressed = [
         (status.held_back, "pauses of reading because too many calls of an address, or in all, were waiting"),
         (status.clients_displaced, "idle or expired clients evicted to make room"),

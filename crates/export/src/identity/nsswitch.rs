@@ -1,0 +1,223 @@
+//! Parser of nsswitch.conf(5) for users and groups, and the order in which its services are asked.
+//!
+//! The C library's functions hide failures: `getgrouplist` leaves out the groups of a directory that
+//! does not answer, and a service at the end of the line turns an outage into "no such user". Here a
+//! failed service is an error, unless another one knows the answer.
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Nsswitch {
+    pub(super) passwd: Vec<Step>,
+    pub(super) group: Vec<Step>,
+    /// Without this line, all services of `group` are asked for a user's groups.
+    pub(super) initgroups: Option<Vec<Step>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) service: String,
+    ends: Ends,
+}
+
+/// Outcomes after which no later service is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ends {
+    success: bool,
+    not_found: bool,
+    failure: bool,
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Ends { success: true, not_found: false, failure: false }
+    }
+}
+
+/// Outcome of one service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome<T> {
+    Found(T),
+    NotFound,
+    /// The error number.
+    Failed(i32),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServiceFailed {
+    pub(super) service: String,
+    pub(super) errno: i32,
+}
+
+impl Nsswitch {
+    pub(super) fn parse(text: &str) -> Self {
+        let line = |database: &str| {
+            let mut found = text.lines().filter_map(|line| {
+                let (name, services) = line.split('#').next()?.split_once(':')?;
+                (name.trim() == database).then(|| steps(services))
+            });
+            found.next_back().filter(|steps| !steps.is_empty())
+        };
+        let files = || steps("files");
+        Nsswitch {
+            passwd: line("passwd").unwrap_or_else(files),
+            group: line("group").unwrap_or_else(files),
+            initgroups: line("initgroups"),
+        }
+    }
+}
+
+fn steps(services: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let spaced = services.replace('[', " [ ").replace(']', " ] ");
+    let mut is_action = false;
+    for word in spaced.split_ascii_whitespace() {
+        match (word, steps.last_mut()) {
+            ("[", _) => is_action = true,
+            ("]", _) => is_action = false,
+            (action, Some(step)) if is_action => step.ends.apply(action),
+            (_, _) if is_action => {}
+            (service, _) => steps.push(Step { service: service.to_owned(), ends: Ends::default() }),
+        }
+    }
+    steps
+}
+
+impl Ends {
+    fn apply(&mut self, action: &str) {
+        let Some((status, action)) = action.split_once('=') else { return };
+        let ends = action.eq_ignore_ascii_case("return");
+        let (others, status) = status.strip_prefix('!').map_or((false, status), |status| (true, status));
+        let is = |name: &str| status.eq_ignore_ascii_case(name) != others;
+        let Ends { success, not_found, failure } = *self;
+        *self = Ends {
+            success: if is("SUCCESS") { ends } else { success },
+            not_found: if is("NOTFOUND") { ends } else { not_found },
+            failure: if is("UNAVAIL") { ends } else { failure },
+        };
+    }
+}
+
+/// The first answer. `ask` returns `None` for a service that is not installed.
+pub(super) fn first<T>(steps: &[Step], mut ask: impl FnMut(&str) -> Option<Outcome<T>>) -> Result<Option<T>, ServiceFailed> {
+    let mut failed = None;
+    for Step { service, ends } in steps {
+        let ended = match ask(service) {
+            None => false,
+            Some(Outcome::Found(found)) => return Ok(Some(found)),
+            Some(Outcome::NotFound) => ends.not_found,
+            Some(Outcome::Failed(errno)) => {
+                failed = failed.or_else(|| failure(service, errno));
+                ends.failure
+            }
+        };
+        if ended {
+            break;
+        }
+    }
+    failed.map_or(Ok(None), Err)
+}
+
+/// The answers of all services together. The list of a user's groups is complete or an error.
+pub(super) fn all<T>(nsswitch: &Nsswitch, mut ask: impl FnMut(&str) -> Option<Outcome<Vec<T>>>) -> Result<Vec<T>, ServiceFailed> {
+    let (steps, success_ends) = match &nsswitch.initgroups {
+        Some(steps) => (steps, true),
+        None => (&nsswitch.group, false),
+    };
+    let mut found = Vec::new();
+    for Step { service, ends } in steps {
+        let ended = match ask(service) {
+            None => false,
+            Some(Outcome::Found(more)) => {
+                found.extend(more);
+                success_ends && ends.success
+            }
+            Some(Outcome::NotFound) => ends.not_found,
+            Some(Outcome::Failed(errno)) => {
+                failure(service, errno).map_or(Ok(()), Err)?;
+                ends.failure
+            }
+        };
+        if ended {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// A missing file, and the service of a systemd that does not run, are no outages.
+fn failure(service: &str, errno: i32) -> Option<ServiceFailed> {
+    let is_outage = match service {
+        "files" | "compat" | "db" | "extrausers" | "altfiles" => errno != libc::ENOENT,
+        "systemd" | "mymachines" => false,
+        _ => true,
+    };
+    is_outage.then(|| ServiceFailed { service: service.to_owned(), errno })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Outcome::{Failed, Found, NotFound};
+
+    fn passwd(line: &str) -> Vec<Step> {
+        Nsswitch::parse(&format!("# passwd: nothing\npasswd: {line} # more\n")).passwd
+    }
+
+    fn names(steps: &[Step]) -> Vec<&str> {
+        steps.iter().map(|step| &*step.service).collect()
+    }
+
+    #[test]
+    fn parses_services_and_actions() {
+        assert_eq!(names(&passwd("files  sss systemd")), ["files", "sss", "systemd"]);
+        assert_eq!(Nsswitch::parse("group:\n").group, passwd("files"));
+        assert_eq!(Nsswitch::parse("").initgroups, None);
+        assert_eq!(names(&Nsswitch::parse("initgroups: sss [SUCCESS=merge] files").initgroups.unwrap()), ["sss", "files"]);
+        let ends = |line: &str| passwd(line)[0].ends;
+        assert_eq!(ends("ldap [NOTFOUND=return] files"), Ends { not_found: true, ..Ends::default() });
+        assert_eq!(ends("ldap [ UNAVAIL=RETURN notfound=return ]"), Ends { failure: true, not_found: true, ..Ends::default() });
+        assert_eq!(ends("sss[!UNAVAIL=return] files"), Ends { success: true, not_found: true, failure: false });
+        assert_eq!(ends("[NOTFOUND=return] files"), Ends::default());
+    }
+
+    #[test]
+    fn outage_is_not_mistaken_for_a_missing_user() {
+        let ask = |line: &str, of: &[(&str, Outcome<u32>)]| {
+            first(&passwd(line), |service| of.iter().find(|(name, _)| *name == service).map(|(_, outcome)| outcome.clone()))
+        };
+        let down = |service: &str| Err(ServiceFailed { service: service.into(), errno: 2 });
+        let away = [("files", NotFound), ("ldap", Failed(2)), ("systemd", Failed(2))];
+        assert_eq!(ask("files ldap systemd", &away), down("ldap"));
+        assert_eq!(ask("files systemd", &away), Ok(None));
+        assert_eq!(ask("files ldap", &[("files", Found(7)), ("ldap", Failed(2))]), Ok(Some(7)));
+        assert_eq!(ask("ldap files", &[("files", Found(7)), ("ldap", Failed(2))]), Ok(Some(7)));
+        assert_eq!(ask("ldap [UNAVAIL=return] files", &[("files", Found(7)), ("ldap", Failed(2))]), down("ldap"));
+        assert_eq!(ask("ldap [NOTFOUND=return] files", &[("files", Found(7)), ("ldap", NotFound)]), Ok(None));
+        assert_eq!(ask("files not-installed", &[("files", NotFound)]), Ok(None));
+        assert_eq!(ask("files", &[("files", Failed(2))]), Ok(None));
+        assert_eq!(ask("files", &[("files", Failed(libc::EMFILE))]), Err(ServiceFailed { service: "files".into(), errno: libc::EMFILE }));
+    }
+
+    #[test]
+    fn groups_are_complete_or_an_error() {
+        let ask = |text: &str, ldap: Outcome<Vec<u32>>| {
+            all(&Nsswitch::parse(text), |service| match service {
+                "files" => Some(Found(vec![1, 2])),
+                "ldap" => Some(ldap.clone()),
+                _ => None,
+            })
+        };
+        assert_eq!(ask("group: files ldap", Found(vec![3])), Ok(vec![1, 2, 3]));
+        assert_eq!(ask("group: files ldap", NotFound), Ok(vec![1, 2]));
+        assert!(ask("group: files ldap", Failed(2)).is_err());
+        assert_eq!(ask("group: files\ninitgroups: files ldap", Found(vec![3])), Ok(vec![1, 2]));
+        assert_eq!(ask("group: files\ninitgroups: files [SUCCESS=continue] ldap", Found(vec![3])), Ok(vec![1, 2, 3]));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn garbage_never_panics(text: String) {
+            Nsswitch::parse(&text);
+            Nsswitch::parse(&format!("passwd: {text}\ngroup:[{text}]{text}"));
+        }
+    }
+}
