@@ -6,6 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
+use vouch_export::{NameServiceStatus, RefusalStatus, Status};
+
 use crate::MachineStatus;
 use crate::finding::{Finding, Findings};
 
@@ -27,7 +29,48 @@ pub fn check(state: &Path, machine: &MachineStatus, findings: &mut Findings) {
     if let Some(keytab) = &status.site.keytab {
         findings.add(check_keytab(Path::new(keytab)));
     }
+    findings.add(name_service(&status));
+    let recent = crate::now_s().saturating_sub(REFUSAL_AGE_S_MAX);
+    for refused in status.refusals.iter().filter(|refused| u64::try_from(refused.at_seconds).is_ok_and(|at| at >= recent)) {
+        findings.add(refusal(refused));
+    }
     findings.add_logged_errors(state.display(), daemon);
+}
+
+/// What the server's own look-ups of users and groups have met.
+fn name_service(status: &Status) -> Finding {
+    let NameServiceStatus { silent_ms, lookups, failed, late, refused, .. } = &status.name_service;
+    let subject = "users and groups";
+    match silent_ms {
+        Some(silent_ms) => Finding::problem(
+            "name-service-silent",
+            subject,
+            format_args!(
+                "look-ups have failed for {} s ({failed} failed, {late} took too long); {refused} calls got NFS4ERR_DELAY",
+                silent_ms / 1000
+            ),
+        )
+        .cure("`getent passwd USER` and `getent group GROUP` must answer at once: see that sssd or nslcd runs and reaches the directory"),
+        None if *late > 0 => Finding::note("name-service-slow", subject, format_args!("{late} calls waited for a look-up in vain"))
+            .cure("time `getent passwd USER` and `id USER`; index uid, uidNumber, gidNumber and memberUid in the directory"),
+        None => Finding::ok(subject, format_args!("{lookups} look-ups, {failed} failed")),
+    }
+}
+
+/// A caller that the server refused.
+fn refusal(RefusalStatus { fault, caller, address, reason, at_seconds }: &RefusalStatus) -> Finding {
+    let at = jiff::Timestamp::from_second(*at_seconds).unwrap_or_default();
+    let subject = if caller.is_empty() { address } else { caller };
+    let what = format!("was refused at {at} from {address}: {reason}");
+    match fault.as_str() {
+        "user-without-account" => Finding::note("user-without-account", subject, what)
+            .cure("`getent passwd USER` must show the user; else map the principal by auth_to_local in krb5.conf or by --principal-map"),
+        // The reason of a refused ticket ends with its cure. A problem it is not: any peer may send a
+        // bad ticket.
+        "keytab-stale-key" => Finding::note("keytab-stale-key", subject, what),
+        "clock-skew" => Finding::note("clock-skew", subject, what),
+        _ => Finding::note("ticket-refused", subject, what),
+    }
 }
 
 /// The state directory holds the key of file handles.
@@ -83,4 +126,5 @@ pub fn check_keytab(keytab: &Path) -> Finding {
 }
 
 const SERVICE: &str = "nfs";
+const REFUSAL_AGE_S_MAX: u64 = 3600;
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);

@@ -17,6 +17,7 @@ mod mount; // A mount: its process, trees and cache.
 mod network; // The way to a replica: name resolution and the port.
 pub mod status_tables;
 mod tree; // A tree: its replicas, their revisions, a part of the data.
+mod user; // A user, as an export looks it up.
 
 pub use export::{check as check_export, check_keytab};
 pub use finding::{Finding, Findings};
@@ -25,6 +26,7 @@ pub use local::{ClientSettings, check as check_machine, check_state};
 pub use machine_status::{Daemon, MachineStatus, Unanswered};
 pub use mount::check as check_mount;
 pub use tree::{Extent, check as check_tree};
+pub use user::check_user;
 
 fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()

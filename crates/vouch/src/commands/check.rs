@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use vouch_diagnose::{
     ClientSettings, Extent, Finding, Findings, MachineStatus, check_export, check_gateway, check_keytab, check_machine, check_mount,
-    check_state, check_tree,
+    check_state, check_tree, check_user,
 };
 use vouch_tree::TreeName;
 use vouch_tree_client::TreeOptions;
@@ -26,7 +26,7 @@ use crate::{config, output};
 #[command(
     after_help = "Examples:\n  vouch check                               this machine and its daemons\n  vouch check @pub.example.org,HOSTID       a tree, from here\n  \
                   vouch check /software                     a mount\n  vouch check /var/lib/vouch/export         an export, by its state directory\n  \
-                  vouch check --keytab /etc/krb5.keytab     a keytab of an export\n\n\
+                  vouch check --keytab /etc/krb5.keytab     a keytab of an export\n  vouch check --user alice                  a user of an export\n\n\
                   Exit codes: 0 no problem found; 1 a problem was found; 2 invalid command line; 4 a target does not exist. docs/troubleshooting.md lists all faults by name."
 )]
 pub(crate) struct Args {
@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Check that this keytab has a key of the service nfs.
     #[arg(long, value_name = "FILE")]
     keytab: Option<PathBuf>,
+    /// Look this user and its groups up as an export does; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    user: Vec<String>,
     /// Read each tree whole from each replica, instead of 16 MiB or for 5 seconds.
     #[arg(long)]
     deep: bool,
@@ -62,10 +65,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if let Some(keytab) = &args.keytab {
         check.findings.add(check_keytab(keytab));
     }
+    args.user.iter().for_each(|name| check.findings.add(check_user(name)));
     for target in &targets {
         check.target(target)?;
     }
-    if targets.is_empty() && args.keytab.is_none() {
+    if targets.is_empty() && args.keytab.is_none() && args.user.is_empty() {
         check.everything()?;
     }
     let findings = check.findings;
