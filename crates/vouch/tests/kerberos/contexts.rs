@@ -85,6 +85,8 @@ fn missing_key_is_reported_and_new_keytab_needs_no_restart() {
     kdc.rekey(SERVICE);
     let cache = tickets(&kdc, "krb5", "new", &[]);
     assert_refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 2", "ktadd"]);
+    let found = export.check();
+    assert!(found.contains("keytab-stale-key: 127.0.0.1: was refused") && found.contains("kvno 2"), "{found}");
     kdc.keytab("service", &[SERVICE]);
     assert_accepted(&kdc, &cache, "nfs@localhost", &export);
     // Tickets under the previous key stay valid until they expire.
@@ -143,6 +145,8 @@ fn clock_skew_is_reported() {
         assert!(principal == ALICE && enctype.is_some(), "{principal}");
     }
     assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 2, "{}", export.log());
+    let found = export.check();
+    assert!(found.contains("clock-skew: alice@VOUCH.TEST: was refused"), "{found}");
 }
 
 #[test]

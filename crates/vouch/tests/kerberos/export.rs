@@ -85,7 +85,8 @@ impl Export {
             .arg("--idmap")
             .arg(path("idmapd.conf"))
             .args(["--audit-sync", "none", "--audit"])
-            .arg(path("trail"));
+            .arg(path("trail"))
+            .env("VOUCH_RUNTIME_DIR", path("runtime"));
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).expect("a file");
         self.child = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
         let end = Instant::now() + Duration::from_secs(60);
@@ -106,6 +107,15 @@ impl Export {
         let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         assert!(out.status.success(), "{output_text}");
         output_text
+    }
+
+    /// What `vouch check` says of the export.
+    pub(crate) fn check(&self) -> String {
+        let path = |name: &str| self.directory.path().join(name);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        command.arg("check").arg(path("state")).env("HOME", self.directory.path()).env("VOUCH_RUNTIME_DIR", path("runtime"));
+        let out = command.stdin(Stdio::null()).output().expect("the binary starts");
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
 
     pub(crate) fn metric(&self, name: &str) -> f64 {

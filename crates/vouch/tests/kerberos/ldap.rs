@@ -16,9 +16,9 @@ pub(crate) struct LdapRealm {
     _files: tempfile::TempDir,
 }
 
-const BASE: &str = "dc=vouch,dc=test";
-const ADMINISTRATOR: &str = "cn=admin,dc=vouch,dc=test";
-const PASSWORD: &str = "secret";
+pub(crate) const BASE: &str = "dc=vouch,dc=test";
+pub(crate) const ADMINISTRATOR: &str = "cn=admin,dc=vouch,dc=test";
+pub(crate) const PASSWORD: &str = "secret";
 const SCHEMA: &str = "/usr/share/doc/krb5-kdc-ldap/kerberos.schema.gz";
 
 impl LdapRealm {
@@ -81,7 +81,7 @@ fn kill(mut child: Child) {
     let _ = child.wait();
 }
 
-fn wait_for(socket: &PathBuf) {
+pub(crate) fn wait_for(socket: &PathBuf) {
     let end = Instant::now() + Duration::from_secs(60);
     while std::os::unix::net::UnixStream::connect(socket).is_err() {
         assert!(Instant::now() < end, "slapd does not start");
@@ -89,7 +89,7 @@ fn wait_for(socket: &PathBuf) {
     }
 }
 
-fn change(directory: &Directory, program: &str, text: &str) {
+pub(crate) fn change(directory: &Directory, program: &str, text: &str) {
     let Directory { url, administrator, password, .. } = directory;
     let mut command = Command::new(program);
     command.args(["-H", url, "-x", "-D", administrator, "-w", password]);

@@ -5,6 +5,7 @@ mod bench;
 mod bit_flips;
 mod contexts;
 mod credential_cache;
+mod directory;
 mod export;
 mod forged_messages;
 mod jobs;

@@ -17,7 +17,7 @@ use crate::relay::{Relay, last_record};
 const SERVICE: &str = "nfs/localhost";
 pub(crate) const HOST: &str = "VOUCH_TEST_HOST";
 const PORT: &str = "VOUCH_TEST_PORT";
-const ENCTYPE: &str = "VOUCH_TEST_ENCTYPE";
+pub(crate) const ENCTYPE: &str = "VOUCH_TEST_ENCTYPE";
 const CASE: &str = "VOUCH_TEST_CASE";
 const READY: &str = "the client is ready";
 
@@ -252,10 +252,15 @@ fn context(address: SocketAddr, service: Service) -> GssProtection {
 }
 
 pub(crate) async fn client(address: SocketAddr, minor: u32, service: Service) -> Client {
+    client_of("test", address, minor, service).await
+}
+
+/// Each principal needs a client name of its own.
+pub(crate) async fn client_of(name: &str, address: SocketAddr, minor: u32, service: Service) -> Client {
     let protection = context(address, service);
     let wanted = std::env::var(ENCTYPE).expect("the parent sets it");
     assert!(wanted.is_empty() || protection.context().enctype().name() == wanted);
-    let identity = Identity::new(format!("test {minor} {service:?} {wanted}").into_bytes(), Verifier([7; 8]));
+    let identity = Identity::new(format!("{name} {minor} {service:?} {wanted}").into_bytes(), Verifier([7; 8]));
     let mut config = Config::new(address, minor, identity, protection);
     config.renewal = Some(Arc::new(move || {
         let initiator = MitInitiator::new("nfs@localhost", &ClientSource::default())?;
