@@ -1,11 +1,12 @@
-//! The packages: built, checked by lintian, installed, upgraded, removed and purged in clean roots.
+//! The packages: built, checked by lintian, installed, upgraded, removed and purged in clean roots;
+//! the container image and the Ansible role.
 
 use crate::prelude::*;
 
 #[test]
 fn packages_install_mount_upgrade_and_purge_in_clean_roots() {
     let has = |program: &str| ["/usr/bin", "/usr/local/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
-    let tools = ["nfpm", "lintian", "rpm", "mmdebstrap", "objcopy"];
+    let tools = ["nfpm", "lintian", "rpm", "mmdebstrap", "objcopy", "buildah", "ansible-playbook"];
     if !fuse_is_available() || !is_available("root", is_root()) || !tools.iter().all(|tool| is_available(tool, has(tool))) {
         return;
     }
