@@ -228,7 +228,8 @@ impl Pool {
             && let Some(slice) = self.slices.get_mut(key)
         {
             slice.unread = slice.unread.saturating_sub(len);
-            if slice.unread == 0 {
+            // The headers between large frames are never read.
+            if slice.unread <= slice.len / 1024 {
                 self.remove(key);
             }
         }
