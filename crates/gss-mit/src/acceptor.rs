@@ -44,7 +44,7 @@ impl MitAcceptor {
         let initiator = name_text(initiator)?;
         let acceptor = context.acceptor().map_err(|status| failed(&format!("{initiator} with {}", error_text(token)), status))?;
         let acceptor = name_text(acceptor)?;
-        if !acceptor.starts_with(&self.service) {
+        if !acceptor.starts_with(&self.service) && !self.is_own_machine_account(&acceptor) {
             let what = format!("{initiator} called {acceptor}, which is not {}HOST", self.service);
             return Err(KerberosError::refused(what, "mount by a name whose nfs/HOST the keytab has"));
         }
@@ -58,6 +58,18 @@ impl MitAcceptor {
             )
         })?;
         Ok(EstablishedContext { keys: Arc::new(keys), principal: initiator.into(), service: acceptor.into(), lifetime_s, token_seq })
+    }
+}
+
+impl MitAcceptor {
+    /// A controller of Active Directory may name a ticket for `nfs/HOST` by the account `HOST$@REALM`.
+    /// All services of the account have its key, so the name in the ticket does not separate them; the
+    /// keytab must have `nfs/HOST` of the same realm.
+    fn is_own_machine_account(&self, acceptor: &str) -> bool {
+        let Some((account, realm)) = acceptor.rsplit_once('@') else { return false };
+        let realm = format!("@{realm}");
+        let is_of_service = |name: &[u8]| name.starts_with(self.service.as_bytes()) && name.ends_with(realm.as_bytes());
+        account.ends_with('$') && !account.contains('/') && holds_key(self.gss, self.keytab.as_deref(), is_of_service).unwrap_or(false)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Kerberos tests with a real KDC.
 
+mod active_directory;
 mod back_channel;
 mod bench;
 mod bit_flips;
