@@ -7,8 +7,8 @@ use memchr::memmem;
 
 use super::{PATH_LEN_MAX, Record, TEXT_LEN_MAX};
 
-/// Shortens a path to [`PATH_LEN_MAX`]: whole names from its start and end, and `/.../` for unknown
-/// names between.
+/// Shortens a path to 4 KiB: whole names from its start and end, and `/.../` for unknown names
+/// between.
 pub fn truncate_path(path: &[u8]) -> Cow<'_, [u8]> {
     shorten_path(path, PATH_LEN_MAX)
 }
