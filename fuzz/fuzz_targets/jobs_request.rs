@@ -6,10 +6,10 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../crates/jobs/src/hostlist.rs"]
 mod hostlist;
 #[path = "../../crates/jobs/src/limits.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the target uses a part of the module")]
 mod limits;
 #[path = "../../crates/jobs/src/names.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the target uses a part of the module")]
 mod names;
 #[path = "../../crates/jobs/src/wire.rs"]
 mod wire;

@@ -11,7 +11,7 @@ use fields::{FieldDecoder, FieldEncoder};
 pub use truncate::truncate_path;
 pub(crate) use truncate::{shorten_path, utf8_prefix};
 
-/// What a record is about; decides what its operation number means.
+/// The kind of a record. Each kind has operation numbers of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {

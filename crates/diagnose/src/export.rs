@@ -37,7 +37,7 @@ pub fn check(state: &Path, machine: &MachineStatus, findings: &mut Findings) {
     findings.add_logged_errors(state.display(), daemon);
 }
 
-/// What the server's own look-ups of users and groups have met.
+/// Reports failed and late look-ups of users and groups by the export.
 fn name_service(status: &Status) -> Finding {
     let NameServiceStatus { silent_ms, lookups, failed, late, refused, .. } = &status.name_service;
     let subject = "users and groups";

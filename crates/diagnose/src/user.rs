@@ -8,7 +8,7 @@ use vouch_export::{UserLookup, look_up_user};
 
 use crate::finding::Finding;
 
-/// Whether the name service knows the user, and how long it takes to list the user's groups.
+/// Looks the user up in the name service, and measures the time of the look-up of its groups.
 pub fn check_user(name: &str) -> Finding {
     let (send, receive) = mpsc::channel();
     let (asked, began) = (name.to_owned(), Instant::now());

@@ -244,7 +244,7 @@ impl Events {
     }
 
     /// `available`: bytes that the server has; `None`: all.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "fields of one event")]
     fn start(
         &mut self,
         now: Micros,
@@ -316,7 +316,7 @@ impl Events {
     }
 
     /// The chunk's last bit leaves at `sent`.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "fields of one event")]
     fn arrival(&mut self, server: ServerId, to: Receiver, sent: Micros, start: Micros, offset: u64, len: u64, is_last: bool) -> Micros {
         let rtt = self.rtt(to, server);
         let bandwidth = match to {

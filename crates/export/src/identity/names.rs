@@ -46,7 +46,7 @@ impl From<IdentityLives> for Lifetimes {
     }
 }
 
-/// What does not change, beside the name service itself.
+/// Configuration of the mapping from callers to accounts.
 pub(crate) struct AccountRules {
     pub(crate) idmap: Idmap,
     pub(crate) groups: GroupSource,

@@ -1,4 +1,4 @@
-//! How often a slice is fetched from a server that sends it wrong.
+//! Limits on repeated requests to a server that sends wrong bytes.
 
 use std::collections::HashMap;
 use std::ops::Range;

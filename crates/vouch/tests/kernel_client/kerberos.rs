@@ -65,7 +65,7 @@ impl Realm {
     }
 }
 
-/// Whether guests have what users under Kerberos need; else prints why not.
+/// Checks that rpc.gssd and kinit are installed. If not, prints which package is missing.
 pub(crate) fn has_gssd() -> bool {
     let needs = [("/usr/sbin/rpc.gssd", "nfs-common"), ("/usr/bin/kinit", "krb5-user")];
     let missing = needs.into_iter().find(|(program, _)| !std::path::Path::new(program).exists());

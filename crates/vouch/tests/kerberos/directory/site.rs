@@ -301,7 +301,7 @@ impl Export {
     }
 }
 
-/// Whether the caller enters the directory of a group: the status of the refusal.
+/// Looks up a file in a group's directory. A refusal is returned as its status.
 pub(super) async fn enters(client: &Client, directory: &str) -> Result<(), Status> {
     match client.walk(format!("export/{directory}/inside").as_bytes()).await {
         Ok(_) => Ok(()),
