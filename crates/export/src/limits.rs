@@ -84,6 +84,8 @@ pub(super) const FLUSH_LEN: usize = 64 * 1024;
 /// Halfway through a read, the worker checks if the client waits for this many replies: half the
 /// widest vectors' lanes.
 pub(super) const SEND_SOON_COUNT: usize = 8;
+/// The widest vectors' lanes, less one call of a read that is cut.
+pub(super) const SEND_FULL_COUNT: usize = 15;
 pub(super) const SEND_SOON_LEN_MAX: usize = 256 * 1024;
 
 /// Several times the lanes of the widest vectors.

@@ -204,6 +204,7 @@ impl Peer {
         driver.traffic.calls.add(calls);
         self.input.put_back(batch, &mut scratch.buffers);
         scratch.flush(&self.connection);
+        scratch.seal_full_batch();
         self.record_began_ms = match self.record_began_ms {
             Some(began) if calls == 0 => Some(began),
             _ if self.input.is_inside_record() && !self.behind => Some(now.mono_ms),

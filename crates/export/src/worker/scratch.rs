@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::gss;
 use crate::limits::{
-    REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_EACH_MAX, SEND_SOON_COUNT, SEND_SOON_LEN_MAX, SPARE_LONG_REPLIES_MAX,
+    REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_EACH_MAX, SEND_FULL_COUNT, SEND_SOON_COUNT, SEND_SOON_LEN_MAX, SPARE_LONG_REPLIES_MAX,
     SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX, SPARE_REPLY_LEN_MAX, batch_len_min,
 };
 use crate::transport::connection::Connection;
@@ -101,6 +101,13 @@ impl WorkerScratch {
     pub(crate) fn send_if_awaited(&mut self, connection: &Connection) {
         if connection.has_no_input() {
             self.flush(connection);
+            self.seal();
+        }
+    }
+
+    /// Replies that fill the vector lanes leave after each read, so that client and server overlap.
+    pub(crate) fn seal_full_batch(&mut self) {
+        if self.unsealed.len() >= SEND_FULL_COUNT && self.unsealed_len <= SEND_SOON_LEN_MAX {
             self.seal();
         }
     }
