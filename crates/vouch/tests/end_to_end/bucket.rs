@@ -200,14 +200,20 @@ fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
         let rows = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
         rows.filter_map(|row| row["revision"].as_u64()).max().expect("a revision")
     };
-    let (mut before, mut interrupted) = (1, 0);
+    let publisher = |round| {
+        change(site, round);
+        let args = bucket.publish_args(&location, &["--pack-size", "256K", "--keep", "3"]);
+        site.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts")
+    };
+    let begun = Instant::now();
+    assert!(publisher(kills).wait().expect("it ends").success());
+    let undisturbed = begun.elapsed().as_micros() as u64;
+    let (mut before, mut interrupted) = (2, 0);
     let mut random = 0x5eed_u64;
     for kill in 0..kills {
-        change(site, kill);
-        let args = bucket.publish_args(&location, &["--pack-size", "256K", "--keep", "3"]);
-        let mut child = site.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+        let mut child = publisher(kill);
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_micros((random >> 40) % 150_000));
+        std::thread::sleep(Duration::from_micros((random >> 40) % undisturbed));
         let _ = child.kill();
         interrupted += u64::from(!child.wait().expect("it ends").success());
         let now = newest();
