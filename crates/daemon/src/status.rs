@@ -24,6 +24,8 @@ pub enum DaemonKind {
     Serve,
     Export,
     Gateway,
+    JobsBroker,
+    JobsAgent,
 }
 
 impl DaemonKind {
@@ -33,6 +35,8 @@ impl DaemonKind {
             Self::Serve => "serve",
             Self::Export => "export",
             Self::Gateway => "gateway",
+            Self::JobsBroker => "jobs-broker",
+            Self::JobsAgent => "jobs-agent",
         }
     }
 }

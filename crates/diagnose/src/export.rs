@@ -99,12 +99,17 @@ fn listens(address: SocketAddr) -> Finding {
     }
 }
 
-/// Whether the keytab has a key of the service, and only its owner may read it.
+/// Whether the keytab has a key of the service nfs, and only its owner may read it.
 pub fn check_keytab(keytab: &Path) -> Finding {
+    check_keytab_for(keytab, SERVICE)
+}
+
+/// The same for another service.
+pub(crate) fn check_keytab_for(keytab: &Path, service: &str) -> Finding {
     match fs::metadata(keytab) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Finding::problem("keytab-missing", keytab.display(), "does not exist")
-                .cure("make it on the KDC (`kadmin: ktadd -k FILE nfs/HOST`), or name another by --keytab");
+                .cure(format_args!("make it on the KDC (`kadmin: ktadd -k FILE {service}/HOST`), or name another by --keytab"));
         }
         Ok(metadata) if metadata.mode() & 0o007 != 0 => {
             return Finding::problem(
@@ -116,12 +121,16 @@ pub fn check_keytab(keytab: &Path) -> Finding {
         }
         _ => {}
     }
-    match vouch_gss_mit::check_keytab(Some(keytab), SERVICE) {
-        Ok(()) => Finding::ok(keytab.display(), "has a key of the service nfs"),
-        Err(fault) => Finding::problem("keytab-without-key", keytab.display(), format_args!("no key of nfs/HOST can be used: {fault}"))
-            .cure(
-                "add it on the KDC: `kadmin: addprinc -randkey nfs/HOST` and `ktadd -k FILE nfs/HOST`; `klist -k FILE` lists what is there",
-            ),
+    match vouch_gss_mit::check_keytab(Some(keytab), service) {
+        Ok(()) => Finding::ok(keytab.display(), format_args!("has a key of the service {service}")),
+        Err(fault) => {
+            Finding::problem("keytab-without-key", keytab.display(), format_args!("no key of {service}/HOST can be used: {fault}")).cure(
+                format_args!(
+                    "add it on the KDC: `kadmin: addprinc -randkey {service}/HOST` and `ktadd -k FILE {service}/HOST`; `klist -k FILE` \
+                     lists what is there"
+                ),
+            )
+        }
     }
 }
 

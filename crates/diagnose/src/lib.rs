@@ -11,6 +11,7 @@ mod clock; // The clock of this machine.
 mod export; // An export: its state directory, process, address and keytab.
 mod finding; // What a check has found.
 mod gateway; // A gateway: its tree and log.
+mod jobs; // The broker and the agent of `vouch jobs`.
 mod local; // Device, state directory, disk cache.
 mod machine_status; // What the daemons of the machine say.
 mod mount; // A mount: its process, trees and cache.
@@ -22,6 +23,7 @@ mod user; // A user, as an export looks it up.
 pub use export::{check as check_export, check_keytab};
 pub use finding::{Finding, Findings};
 pub use gateway::check as check_gateway;
+pub use jobs::{check_agent as check_jobs_agent, check_broker as check_jobs_broker};
 pub use local::{ClientSettings, check as check_machine, check_state};
 pub use machine_status::{Daemon, MachineStatus, Unanswered};
 pub use mount::check as check_mount;

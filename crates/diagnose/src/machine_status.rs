@@ -65,6 +65,14 @@ impl MachineStatus {
         self.details(DaemonKind::Gateway)
     }
 
+    pub fn jobs_brokers(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_jobs::broker::BrokerStatus)> {
+        self.details(DaemonKind::JobsBroker)
+    }
+
+    pub fn jobs_agents(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_jobs::agent::AgentStatus)> {
+        self.details(DaemonKind::JobsAgent)
+    }
+
     /// The daemons of a kind. A daemon of another version may have another form of detail; `--json`
     /// still shows it.
     fn details<T: serde::de::DeserializeOwned>(&self, kind: DaemonKind) -> impl Iterator<Item = (&DaemonStatus, T)> {

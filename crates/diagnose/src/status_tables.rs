@@ -18,6 +18,8 @@ pub fn all(machine: &MachineStatus, now_s: u64) -> String {
         ("SERVED TREES", served(machine, now_s)),
         ("GATEWAYS", gateways(machine, now_s)),
         ("EXPORTS", exports(machine)),
+        ("BROKERS OF JOBS", jobs_brokers(machine, now_s)),
+        ("AGENTS OF JOBS", jobs_agents(machine, now_s)),
         ("WARNINGS AND ERRORS OF THE LAST HOUR", errors(machine)),
         ("NO ANSWER", unanswered(machine)),
     ];
@@ -176,6 +178,49 @@ fn exports(machine: &MachineStatus) -> String {
     table(&["ADDRESS", "PATH", "SOURCE", "CLIENTS", "OPENS", "CONNECTIONS", "ERRORS/H", "STATE DIRECTORY"], rows, &[3, 4, 5, 6])
 }
 
+fn jobs_brokers(machine: &MachineStatus, now_s: u64) -> String {
+    let rows = machine.jobs_brokers().map(|(daemon, broker)| {
+        vec![
+            text(&broker.addresses.join(", ")),
+            state_of_peer("KDC", broker.outage.as_ref(), now_s),
+            broker.live_jobs.to_string(),
+            broker.users.to_string(),
+            broker.holders.to_string(),
+            broker.tickets_minted.to_string(),
+            broker.refused.to_string(),
+            broker.connections.to_string(),
+            logged(daemon),
+            text(&broker.principal),
+        ]
+    });
+    let heading = ["ADDRESS", "STATE", "JOBS", "USERS", "WITH TICKETS", "MINTED", "REFUSED", "CONNECTIONS", "ERRORS/H", "PRINCIPAL"];
+    table(&heading, rows.collect(), &[2, 3, 4, 5, 6, 7, 8])
+}
+
+fn jobs_agents(machine: &MachineStatus, now_s: u64) -> String {
+    let rows = machine.jobs_agents().map(|(daemon, agent)| {
+        vec![
+            text(&agent.node),
+            state_of_peer("broker", agent.outage.as_ref(), now_s),
+            agent.jobs.to_string(),
+            agent.users.to_string(),
+            agent.users_without_tickets.len().to_string(),
+            agent.next_end_s.map_or_else(|| "-".to_owned(), |end_s| until(end_s, now_s)),
+            agent.renewals_failed.to_string(),
+            agent.refused.to_string(),
+            logged(daemon),
+            text(&agent.brokers.join(", ")),
+        ]
+    });
+    let heading = ["NODE", "STATE", "JOBS", "USERS", "NO TICKETS", "NEXT END", "FAILED RENEWALS", "REFUSED", "ERRORS/H", "BROKER"];
+    table(&heading, rows.collect(), &[2, 3, 4, 6, 7, 8])
+}
+
+fn state_of_peer(peer: &str, outage: Option<&vouch_jobs::OutageStatus>, now_s: u64) -> String {
+    let Some(outage) = outage else { return "ok".to_owned() };
+    format!("{peer} gives no tickets ({})", RelativeTime { at: outage.since_s, now: now_s })
+}
+
 fn errors(machine: &MachineStatus) -> String {
     let mut entries: Vec<_> =
         machine.daemons.iter().flat_map(|daemon| daemon.status.log.newest.iter().map(move |entry| (entry, daemon))).collect();
@@ -222,7 +267,7 @@ fn table(heading: &[&str], rows: Vec<Vec<String>>, right: &[usize]) -> String {
     table::table(&[vec![heading], rows].concat(), right)
 }
 
-const NOTHING: &str = "No vouch mount, serve, gateway or export runs on this machine that this user may ask.\n";
+const NOTHING: &str = "No mount or service of vouch runs on this machine that this user may ask.\n";
 
 const ERRORS_SHOWN: usize = 20;
 

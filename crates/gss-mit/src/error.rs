@@ -26,6 +26,11 @@ impl KerberosError {
         self.minor == 0 || matches!(self.code(), 1 | 6 | 7 | 9 | BAD_OPTION | POLICY | REVOKED)
     }
 
+    /// Name of the fault in docs/troubleshooting.md.
+    pub fn fault(&self) -> &'static str {
+        fault_of(self.minor)
+    }
+
     /// Kerberos error code (RFC 4120, section 7.5.9), if any.
     pub(crate) fn code(&self) -> i32 {
         code(self.minor)
@@ -79,6 +84,20 @@ impl KerberosError {
         Self { what, cure: Some(cure), major: FAILURE, minor: 0 }
     }
 }
+
+/// Name of the fault with this status of the mechanism, as docs/troubleshooting.md lists it.
+pub fn fault_of(minor: u32) -> &'static str {
+    match code(minor) {
+        NOT_YET_VALID | SKEW => "clock-skew",
+        // The key, its version or its entry in the keytab is missing or another one.
+        // As client, this host gets code 24 for it.
+        24 | 31 | 35 | 41 | 44 | 45 | 181 | 230 => "keytab-stale-key",
+        _ => TICKET_REFUSED,
+    }
+}
+
+/// A fault without a name of its own.
+pub const TICKET_REFUSED: &str = "ticket-refused";
 
 /// For logs and terminals.
 pub(crate) fn printable(text: &str) -> String {

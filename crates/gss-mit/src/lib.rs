@@ -21,7 +21,7 @@ mod ticket;
 
 pub use acceptor::{MitAcceptor, Partial, check_keytab};
 pub use delegation::{DelegatedTickets, Delegation, full_name};
-pub use error::KerberosError;
+pub use error::{KerberosError, TICKET_REFUSED, fault_of};
 pub use initiator::{ClientSource, MitInitiator};
 
 use ffi::{Gss, NameForm};

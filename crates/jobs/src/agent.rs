@@ -6,6 +6,8 @@
 
 mod cache_file;
 mod jobs;
+pub(crate) mod link;
+mod report;
 mod serve;
 mod state;
 
@@ -13,17 +15,19 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use zeroize::Zeroizing;
+use vouch_gss_mit::{KerberosError, TICKET_REFUSED};
 
-use crate::channel::Channel;
-use crate::limits::{ANSWER_TIMEOUT, CONNECTION_TIMEOUT, REPLY_LEN_MAX};
+use crate::Error;
+use crate::clock::Clock;
+use crate::faults::{NO_ACCOUNT, Outage, RecentRefusals, RefusalStatus, TICKETS_REFUSED};
 use crate::names::{JobId, NodeName};
 use crate::wire::{Reply, Request};
-use crate::{Error, SERVICE, now_s};
 use cache_file::CachePattern;
 use jobs::{Accounts, Tickets};
+use link::{Answer, BrokerLink, NetworkLink};
+use report::Counters;
+pub use report::{AgentReport, AgentStatus};
 use state::StateFile;
-use vouch_gss_mit::{ClientSource, MitInitiator};
 
 pub struct AgentConfig {
     /// Host and port of the broker; several are tried in this order.
@@ -47,6 +51,12 @@ pub struct Agent {
     /// Wakes the renewal: a job has begun or ended.
     changed: Condvar,
     change_lock: Mutex<bool>,
+    clock: Clock,
+    link: Box<dyn BrokerLink>,
+    /// Of the broker.
+    outage: Outage,
+    refusals: RecentRefusals,
+    counters: Counters,
 }
 
 impl Agent {
@@ -55,16 +65,41 @@ impl Agent {
     /// # Errors
     /// If the state cannot be read, or the pattern of caches is none.
     pub fn open(config: AgentConfig) -> Result<Self, Error> {
+        let AgentConfig { brokers, principal, keytab, .. } = &config;
+        let link = NetworkLink { brokers: brokers.clone(), principal: principal.clone(), keytab: keytab.clone() };
+        Self::with_parts(config, Clock::system(), Box::new(link))
+    }
+
+    pub(crate) fn with_parts(config: AgentConfig, clock: Clock, link: Box<dyn BrokerLink>) -> Result<Self, Error> {
         let pattern = CachePattern::parse(&config.cache)?;
         let (state, accounts) = StateFile::open(&config.state)?;
-        let agent =
-            Self { config, pattern, accounts: Mutex::new(accounts), state, changed: Condvar::new(), change_lock: Mutex::new(false) };
+        let agent = Self {
+            config,
+            pattern,
+            accounts: Mutex::new(accounts),
+            state,
+            changed: Condvar::new(),
+            change_lock: Mutex::new(false),
+            clock,
+            link,
+            outage: Outage::default(),
+            refusals: RecentRefusals::default(),
+            counters: Counters::default(),
+        };
         agent.remove_leftovers()?;
         Ok(agent)
     }
 
     /// Gets tickets for a job that begins here, and writes them.
-    fn enter(&self, job: &JobId, expected_uid: Option<u32>) -> Result<(), Error> {
+    pub(crate) fn enter(&self, job: &JobId, expected_uid: Option<u32>) -> Result<(), Error> {
+        let entered = self.try_enter(job, expected_uid);
+        if let Err(error) = &entered {
+            self.note_refusal(job, error);
+        }
+        entered
+    }
+
+    fn try_enter(&self, job: &JobId, expected_uid: Option<u32>) -> Result<(), Error> {
         let tickets = self.fetch(job)?;
         if let Some(expected) = expected_uid.filter(|expected| *expected != tickets.uid) {
             return Err(Error::Refused(format!(
@@ -75,6 +110,24 @@ impl Agent {
         self.put(job, tickets)?;
         self.wake();
         Ok(())
+    }
+
+    /// For `vouch check`.
+    fn note_refusal(&self, job: &JobId, error: &Error) {
+        let (fault, reason) = match error {
+            Error::NoAccount(reason) => (NO_ACCOUNT, reason),
+            Error::Refused(reason) => (TICKETS_REFUSED, reason),
+            _ => return,
+        };
+        self.counters.refused();
+        self.refusals.add(RefusalStatus {
+            fault: fault.to_owned(),
+            job: job.to_string(),
+            user: String::new(),
+            node: self.config.node.to_string(),
+            reason: reason.clone(),
+            at_s: self.clock.now_s(),
+        });
     }
 
     /// Removes the tickets of a job that has ended here.
@@ -97,36 +150,17 @@ impl Agent {
         }
     }
 
-    /// One request to the first broker that can be reached.
-    fn ask(&self, request: &Request) -> Result<(Reply, Zeroizing<Vec<u8>>), Error> {
-        let mut failure = Error::Unavailable("no broker is configured".into());
-        for (host, port) in &self.config.brokers {
-            match self.ask_one(host, *port, request) {
-                Err(error @ Error::Refused(_)) => return Err(error),
-                Err(error) => failure = Error::Unavailable(format!("broker {host}:{port}: {error}")),
-                Ok(answer) => return Ok(answer),
+    /// One request to the broker. Notes whether the broker does its part.
+    fn ask(&self, request: &Request) -> Result<Answer, Error> {
+        let answer = self.link.ask(request);
+        match &answer {
+            Ok(_) | Err(Error::Refused(_)) => self.outage.ended(),
+            Err(error) => {
+                let fault = error.kerberos().map(KerberosError::fault).filter(|fault| *fault != TICKET_REFUSED);
+                self.outage.failed(fault.unwrap_or(BROKER_UNAVAILABLE), error.to_string(), self.clock.now_s());
             }
         }
-        Err(failure)
-    }
-
-    fn ask_one(&self, host: &str, port: u16, request: &Request) -> Result<(Reply, Zeroizing<Vec<u8>>), Error> {
-        // The ticket for the broker stays in this process's memory.
-        let source = ClientSource {
-            principal: Some(self.config.principal.clone()),
-            ccache: Some("MEMORY:vouch-jobs-agent".into()),
-            keytab: Some(self.config.keytab.clone()),
-        };
-        let socket = serve::connect(host, port, CONNECTION_TIMEOUT)?;
-        let initiator = MitInitiator::new(&format!("{SERVICE}@{host}"), &source)?;
-        let mut channel = Channel::connect(socket, initiator, CONNECTION_TIMEOUT)?;
-        channel.send(request, &[])?;
-        channel.set_deadline(ANSWER_TIMEOUT);
-        match channel.receive(REPLY_LEN_MAX)? {
-            (Reply::Refused { reason }, _) => Err(Error::Refused(reason)),
-            (Reply::Unavailable { reason }, _) => Err(Error::Unavailable(reason)),
-            answer => Ok(answer),
-        }
+        answer
     }
 
     /// Renews and removes until `is_stopped`.
@@ -142,7 +176,7 @@ impl Agent {
         }
     }
 
-    fn step(&self, is_poll_due: bool, polled: &mut Option<Instant>) {
+    pub(crate) fn step(&self, is_poll_due: bool, polled: &mut Option<Instant>) {
         let logged = |what: Result<(), Error>| {
             if let Err(error) = what {
                 tracing::error!("{error}");
@@ -159,7 +193,7 @@ impl Agent {
             }
         }
         // The loop must not hold the lock.
-        let due = self.accounts.lock().due(now_s());
+        let due = self.accounts.lock().due(self.clock.now_s());
         for (uid, job) in due {
             logged(self.renew(uid, &job));
         }
@@ -168,14 +202,18 @@ impl Agent {
     /// Renews the cache of a user by one of the user's jobs.
     fn renew(&self, uid: u32, job: &JobId) -> Result<(), Error> {
         match self.fetch(job) {
-            Ok(tickets) => self.put(job, tickets),
-            Err(Error::Refused(reason)) => {
+            // A full disk must not make this a busy loop.
+            Ok(tickets) => self.put(job, tickets).inspect_err(|_| self.accounts.lock().retry_later(uid, self.clock.now_s())),
+            Err(error @ Error::Refused(_)) => {
+                self.note_refusal(job, &error);
+                let Error::Refused(reason) = error else { unreachable!("matched above") };
                 tracing::warn!(%job, "the tickets are not renewed: {reason}");
                 self.leave(job, &format!("refused: {reason}"))
             }
             Err(error) => {
                 tracing::warn!(%job, "the tickets cannot be renewed now: {error}");
-                self.accounts.lock().retry_later(uid, now_s());
+                self.counters.renewal_failed();
+                self.accounts.lock().retry_later(uid, self.clock.now_s());
                 Ok(())
             }
         }
@@ -183,12 +221,12 @@ impl Agent {
 
     /// Asks the broker which jobs have ended, and tells it which tickets were removed.
     fn sync(&self) -> Result<(), Error> {
-        let (jobs, left) = {
+        let (agent, jobs, left) = {
             let accounts = self.accounts.lock();
-            (accounts.jobs.keys().cloned().collect::<Vec<_>>(), accounts.left.clone())
+            (accounts.agent.clone(), accounts.jobs.keys().cloned().collect::<Vec<_>>(), accounts.left.clone())
         };
         for (job, why) in left {
-            match self.ask(&Request::Left { node: self.config.node.clone(), job: job.clone(), why: why.clone() }) {
+            match self.ask(&Request::Left { node: self.config.node.clone(), agent: agent.clone(), job: job.clone(), why: why.clone() }) {
                 Ok(_) | Err(Error::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -216,3 +254,4 @@ impl Agent {
 
 /// Interval of the checks for tickets to renew or to remove.
 const TICK: Duration = Duration::from_millis(500);
+const BROKER_UNAVAILABLE: &str = "broker-unavailable";

@@ -3,29 +3,36 @@
 //! It trusts the scheduler's word for which job of which user runs on which nodes, and the KDC for
 //! whose tickets it may have. It holds the key of its own principal, and no key of a user.
 
-mod mint;
+pub(crate) mod mint;
 mod nodes;
 mod records;
+mod report;
 mod serve;
 mod store;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vouch_audit::record::Act;
 use vouch_audit::trail::Trail;
+use vouch_gss_mit::{DelegatedTickets, KerberosError, TICKET_REFUSED};
 use zeroize::Zeroizing;
 
+use crate::Error;
+use crate::clock::Clock;
+use crate::faults::{NO_ACCOUNT, Outage};
 use crate::limits::{AGENT_JOB_COUNT_MAX, Limits};
 use crate::names::{JobId, NodeName, UserName};
 use crate::registry::{Change, Holder, Refusal, Registry};
 use crate::wire::{Reply, Request};
-use crate::{Error, now_s};
-use mint::Mint;
+use mint::{Mint, TicketSource};
 pub use nodes::NodePrincipals;
 use records::{Event, Records};
+pub use report::{BrokerReport, BrokerStatus};
 pub use serve::Listeners;
+use serve::Slots;
 use store::Store;
 
 pub struct BrokerConfig {
@@ -46,31 +53,69 @@ pub struct Broker {
     config: BrokerConfig,
     registry: Mutex<Registry>,
     store: Store,
-    mint: Mint,
+    tickets: Box<dyn TicketSource>,
     records: Records,
+    clock: Clock,
+    /// Connections of agents.
+    agents: Slots,
+    /// Of the KDC.
+    outage: Outage,
+    kdc_failures: AtomicU64,
 }
 
 /// An agent that has proved its principal.
 #[derive(Clone, Copy)]
-struct Agent<'a> {
-    principal: &'a str,
-    address: IpAddr,
+pub(crate) struct Agent<'a> {
+    pub(crate) principal: &'a str,
+    pub(crate) address: IpAddr,
 }
 
-type Answer = (Reply, Zeroizing<Vec<u8>>);
+pub(crate) type Answer = (Reply, Zeroizing<Vec<u8>>);
+
+/// Why an agent gets nothing.
+struct RefusedFetch {
+    /// The user's principal, if it is known.
+    user: String,
+    fault: Option<&'static str>,
+    reason: String,
+}
+
+impl RefusedFetch {
+    fn by_rule(reason: String) -> Self {
+        Self { user: String::new(), fault: None, reason }
+    }
+}
 
 impl Broker {
     /// # Errors
     /// If the store cannot be read.
     pub fn open(config: BrokerConfig, trail: Option<Trail>) -> Result<Self, Error> {
+        let mint = Mint::new(config.principal.clone(), config.keytab.clone());
+        Self::with_parts(config, trail, Clock::system(), Box::new(mint))
+    }
+
+    pub(crate) fn with_parts(
+        config: BrokerConfig,
+        trail: Option<Trail>,
+        clock: Clock,
+        tickets: Box<dyn TicketSource>,
+    ) -> Result<Self, Error> {
         let (store, jobs) = Store::open(&config.state)?;
-        let registry = Mutex::new(Registry::new(jobs, config.limits.clone()));
-        let mint = Mint::new(config.principal.clone(), config.keytab.clone(), config.services.clone());
-        Ok(Self { config, registry, store, mint, records: Records::new(trail) })
+        Ok(Self {
+            registry: Mutex::new(Registry::new(jobs, config.limits.clone())),
+            store,
+            tickets,
+            records: Records::new(trail, clock.clone()),
+            clock,
+            agents: Slots::new(config.limits.connection_count_max),
+            outage: Outage::default(),
+            kdc_failures: AtomicU64::default(),
+            config,
+        })
     }
 
     /// Answers the scheduler.
-    fn answer_scheduler(&self, request: Request) -> Reply {
+    pub(crate) fn answer_scheduler(&self, request: Request) -> Reply {
         match request {
             Request::Begin { job, user, nodes, deadline_s } => self.begin(&job, &user, nodes, deadline_s),
             Request::End { job } => self.end(&job),
@@ -80,22 +125,22 @@ impl Broker {
     }
 
     fn begin(&self, job: &JobId, user: &UserName, nodes: Vec<NodeName>, deadline_s: u64) -> Reply {
-        let refuse = |reason: String| {
-            self.records.refuse(Event { job: job.as_str(), principal: &self.principal(user), detail: &reason, ..Event::default() });
+        let refuse = |fault: Option<&str>, reason: String| {
+            self.records.refuse(Event { job: job.as_str(), principal: &self.principal(user), detail: &reason, fault, ..Event::default() });
             Reply::Refused { reason }
         };
         let uid = match nix::unistd::User::from_name(user.as_str()) {
             Ok(Some(found)) => found.uid.as_raw(),
-            Ok(None) => return refuse(format!("user {user} is unknown on the broker's host")),
+            Ok(None) => return refuse(Some(NO_ACCOUNT), format!("user {user} is unknown on the broker's host")),
             Err(error) => return Reply::Unavailable { reason: format!("user {user}: {error}") },
         };
         let count = nodes.len();
         let begun = {
             let mut registry = self.registry.lock();
-            registry.begin(job, (user, uid), nodes, deadline_s, now_s()).map(|change| self.store.apply(&[change]))
+            registry.begin(job, (user, uid), nodes, deadline_s, self.clock.now_s()).map(|change| self.store.apply(&[change]))
         };
         match begun {
-            Err(refusal) => refuse(refusal.to_string()),
+            Err(refusal) => refuse(None, refusal.to_string()),
             Ok(Err(error)) => unavailable(&error),
             Ok(Ok(())) => {
                 let detail = format!("on {count} nodes until {deadline_s}");
@@ -110,7 +155,7 @@ impl Broker {
     fn end(&self, job: &JobId) -> Reply {
         let ended = {
             let mut registry = self.registry.lock();
-            registry.end(job, now_s()).map(|change| {
+            registry.end(job, self.clock.now_s()).map(|change| {
                 let user = match &change {
                     Change::Put(_, job) => self.principal(&job.user),
                     Change::Forget(_) => String::new(),
@@ -130,62 +175,59 @@ impl Broker {
     }
 
     /// Answers an agent.
-    fn answer_agent(&self, agent: Agent<'_>, request: Request) -> Answer {
+    pub(crate) fn answer_agent(&self, agent: Agent<'_>, request: Request) -> Answer {
         let (node, job) = match &request {
             Request::Fetch { node, job, .. } | Request::Left { node, job, .. } => (node, Some(job)),
             Request::Sync { node, .. } => (node, None),
             _ => return (Reply::Refused { reason: "only the scheduler may ask that".into() }, Zeroizing::default()),
         };
-        let refuse = |user: &str, reason: String| {
+        let refuse = |RefusedFetch { user, fault, reason }: RefusedFetch| {
             let job = job.map_or("", JobId::as_str);
             let detail = format!("{} {reason}", agent.principal);
             let address = Some(agent.address);
-            self.records.refuse(Event { job, principal: user, node: node.as_str(), address, detail: &detail, ..Event::default() });
+            let event = Event { job, principal: &user, node: node.as_str(), address, detail: &detail, fault, ..Event::default() };
+            self.records.refuse(event);
             (Reply::Refused { reason }, Zeroizing::default())
         };
         if let Err(reason) = self.config.nodes.check(agent.principal, node) {
-            return refuse("", reason);
+            return refuse(RefusedFetch::by_rule(reason));
         }
         match &request {
-            Request::Fetch { node, agent: number, job } => {
-                self.fetch(agent, node, number, job).unwrap_or_else(|(user, refusal)| refuse(&user, refusal))
-            }
+            Request::Fetch { node, agent: number, job } => self.fetch(agent, node, number, job).unwrap_or_else(refuse),
             Request::Sync { jobs, .. } if jobs.len() > AGENT_JOB_COUNT_MAX => {
-                refuse("", format!("{} jobs are more than a node runs at once", jobs.len()))
+                refuse(RefusedFetch::by_rule(format!("{} jobs are more than a node runs at once", jobs.len())))
             }
             Request::Sync { node, jobs } => {
-                (Reply::Gone { jobs: self.registry.lock().gone(node, jobs.clone(), now_s()) }, Zeroizing::default())
+                (Reply::Gone { jobs: self.registry.lock().gone(node, jobs.clone(), self.clock.now_s()) }, Zeroizing::default())
             }
-            Request::Left { node, job, why } => (self.left(agent, node, job, why), Zeroizing::default()),
+            Request::Left { node, agent: number, job, why } => (self.left(agent, (node, number), job, why), Zeroizing::default()),
             _ => unreachable!("matched above"),
         }
     }
 
-    /// Errors: the user, if known, and why the request is refused.
-    fn fetch(&self, agent: Agent<'_>, node: &NodeName, number: &str, job: &JobId) -> Result<Answer, (String, String)> {
-        let shared = self.config.nodes.is_shared(agent.principal).then_some(number);
-        let refused = |refusal: Refusal| (String::new(), refusal.to_string());
-        let grant = self.registry.lock().grant(job, node, shared, now_s()).map_err(refused)?;
+    fn fetch(&self, agent: Agent<'_>, node: &NodeName, number: &str, job: &JobId) -> Result<Answer, RefusedFetch> {
+        let shared = self.shared_number(agent, number);
+        let refused = |refusal: Refusal| RefusedFetch::by_rule(refusal.to_string());
+        let grant = self.registry.lock().grant(job, node, shared, self.clock.now_s()).map_err(refused)?;
         let principal = self.principal(&grant.user);
-        let minted = match self.mint.tickets(&principal, grant.end_s) {
+        let minted = match self.mint(&principal, grant.end_s)? {
             Ok(minted) => minted,
-            Err(fault) if fault.is_refusal() => return Err((principal, fault.to_string())),
-            Err(fault) => {
-                tracing::error!(%job, %node, "no tickets: {fault}");
-                return Ok((Reply::Unavailable { reason: fault.to_string() }, Zeroizing::default()));
+            Err(reason) => {
+                tracing::error!(%job, %node, "no tickets: {reason}");
+                return Ok((Reply::Unavailable { reason }, Zeroizing::default()));
             }
         };
         {
             let mut registry = self.registry.lock();
             // The job may have ended while the KDC was asked.
-            registry.grant(job, node, shared, now_s()).map_err(refused)?;
+            registry.grant(job, node, shared, self.clock.now_s()).map_err(refused)?;
             let holder = Holder { agent: number.chars().take(64).collect(), principal: minted.client.clone(), end_s: minted.end_s };
             let change = registry.hold(job, node, holder);
             if let Err(error) = self.store.apply(change.as_slice()) {
                 return Ok((unavailable(&error), Zeroizing::default()));
             }
         }
-        let detail = format!("{} until {} for {}", agent.principal, minted.end_s, self.mint.services().join(", "));
+        let detail = format!("{} until {} for {}", agent.principal, minted.end_s, self.config.services.join(", "));
         self.records.write(
             Act::TicketMinted,
             Event {
@@ -195,7 +237,8 @@ impl Broker {
                 node: node.as_str(),
                 address: Some(agent.address),
                 detail: &detail,
-                life_ns: Some(minted.end_s.saturating_sub(now_s()).saturating_mul(1_000_000_000)),
+                life_ns: Some(minted.end_s.saturating_sub(self.clock.now_s()).saturating_mul(1_000_000_000)),
+                ..Event::default()
             },
         );
         let reply = Reply::Tickets {
@@ -208,10 +251,36 @@ impl Broker {
         Ok((reply, minted.cache))
     }
 
-    fn left(&self, agent: Agent<'_>, node: &NodeName, job: &JobId, why: &str) -> Reply {
+    /// Asks the KDC. The inner error is a failure that may pass.
+    fn mint(&self, principal: &str, end_s: u64) -> Result<Result<DelegatedTickets, String>, RefusedFetch> {
+        match self.tickets.tickets(principal, &self.config.services, end_s) {
+            Ok(minted) => {
+                self.outage.ended();
+                Ok(Ok(minted))
+            }
+            Err(fault) if fault.is_refusal() => {
+                self.outage.ended();
+                Err(RefusedFetch { user: principal.to_owned(), fault: None, reason: fault.to_string() })
+            }
+            Err(fault) => {
+                self.kdc_failures.fetch_add(1, Ordering::Relaxed);
+                self.outage.failed(kdc_fault(&fault), fault.to_string(), self.clock.now_s());
+                Ok(Err(fault.to_string()))
+            }
+        }
+    }
+
+    /// The number that tells agents with a shared principal apart.
+    fn shared_number<'a>(&self, agent: Agent<'_>, number: &'a str) -> Option<&'a str> {
+        self.config.nodes.is_shared(agent.principal).then_some(number)
+    }
+
+    fn left(&self, agent: Agent<'_>, (node, number): (&NodeName, &str), job: &JobId, why: &str) -> Reply {
         let left = {
             let mut registry = self.registry.lock();
-            registry.leave(job, node).map(|(holder, change)| self.store.apply(&[change]).map(|()| holder))
+            registry
+                .leave(job, node, self.shared_number(agent, number))
+                .map(|(holder, change)| self.store.apply(&[change]).map(|()| holder))
         };
         match left {
             None => Reply::Done,
@@ -227,10 +296,10 @@ impl Broker {
     }
 
     /// Forgets what is over. Call this at intervals.
-    fn expire(&self) {
+    pub(crate) fn expire(&self) {
         let lapsed = {
             let mut registry = self.registry.lock();
-            let (lapsed, changes) = registry.expire(now_s());
+            let (lapsed, changes) = registry.expire(self.clock.now_s());
             if let Err(error) = self.store.apply(&changes) {
                 tracing::error!("{error}; the jobs are forgotten again after a new start");
             }
@@ -253,3 +322,13 @@ fn unavailable(error: &Error) -> Reply {
     tracing::error!("{error}");
     Reply::Unavailable { reason: format!("the broker: {error}") }
 }
+
+/// Name of the fault in docs/troubleshooting.md.
+fn kdc_fault(error: &KerberosError) -> &'static str {
+    match error.fault() {
+        TICKET_REFUSED => KDC_UNAVAILABLE,
+        fault => fault,
+    }
+}
+
+const KDC_UNAVAILABLE: &str = "kdc-unavailable";

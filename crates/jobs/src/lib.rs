@@ -12,12 +12,15 @@
 //! | [`wire`], `channel` | messages, and the connections that carry them |
 //! | [`broker`] | the broker: store, minting, audit records, listeners |
 //! | [`agent`] | the agent: caches of tickets, renewal, state across restarts |
+//! | `faults`, `clock` | failures that `vouch check` shows; the time |
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
 pub mod agent;
 pub mod broker;
 mod channel;
+mod clock;
+mod faults;
 pub mod hostlist;
 pub mod limits;
 pub mod names;
@@ -25,9 +28,9 @@ mod registry;
 pub mod wire;
 
 pub use channel::{ChannelError, ask_local};
+pub use faults::{OutageStatus, RefusalStatus};
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The service of the broker's principal: `vouch-jobs/HOST`.
 pub const SERVICE: &str = "vouch-jobs";
@@ -49,6 +52,9 @@ pub enum Error {
     /// A request that the other side refuses.
     #[error("refused: {0}")]
     Refused(String),
+    /// A user whom this machine does not know.
+    #[error("refused: {0}")]
+    NoAccount(String),
     /// A request that the other side cannot answer now.
     #[error("not available: {0}")]
     Unavailable(String),
@@ -56,10 +62,19 @@ pub enum Error {
     Configuration(String),
 }
 
+impl Error {
+    /// The Kerberos library's error, if it is one.
+    pub(crate) fn kerberos(&self) -> Option<&vouch_gss_mit::KerberosError> {
+        match self {
+            Self::Kerberos(error) | Self::Connection(ChannelError::Kerberos(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 pub(crate) fn io_at(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
     |source| Error::Io { path: path.to_owned(), source }
 }
 
-pub(crate) fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
+#[cfg(test)]
+mod simulation;

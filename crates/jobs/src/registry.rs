@@ -84,6 +84,16 @@ pub(crate) struct Lapsed {
     pub(crate) principal: String,
 }
 
+/// Numbers for the broker's status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) live: usize,
+    pub(crate) ended: usize,
+    /// Of live jobs.
+    pub(crate) users: usize,
+    pub(crate) holders: usize,
+}
+
 pub(crate) struct Registry {
     jobs: BTreeMap<JobId, Job>,
     limits: Limits,
@@ -186,9 +196,15 @@ impl Registry {
         self.changed(id)
     }
 
-    /// Notes that a node has removed its tickets. None if it had none.
-    pub(crate) fn leave(&mut self, id: &JobId, node: &NodeName) -> Option<(Holder, Change)> {
-        let holder = self.jobs.get_mut(id)?.holders.remove(node)?;
+    /// Notes that a node has removed its tickets. None if it had none, or if another agent has them:
+    /// `agent` is given for nodes that share a principal.
+    pub(crate) fn leave(&mut self, id: &JobId, node: &NodeName, agent: Option<&str>) -> Option<(Holder, Change)> {
+        let holders = &mut self.jobs.get_mut(id)?.holders;
+        let is_other = |holder: &Holder| agent.is_some_and(|agent| holder.agent != agent);
+        if holders.get(node).is_none_or(is_other) {
+            return None;
+        }
+        let holder = holders.remove(node)?;
         Some((holder, self.changed(id)?))
     }
 
@@ -221,6 +237,18 @@ impl Registry {
             }
         }
         (lapsed, changes)
+    }
+
+    /// O(n) in jobs.
+    pub(crate) fn counts(&self, now_s: u64) -> Counts {
+        let live = || self.jobs.values().filter(|job| job.is_live(now_s));
+        let count = live().count();
+        Counts {
+            live: count,
+            ended: self.jobs.len() - count,
+            users: live().map(|job| &job.user).collect::<BTreeSet<_>>().len(),
+            holders: self.jobs.values().map(|job| job.holders.len()).sum(),
+        }
     }
 
     #[cfg(test)]

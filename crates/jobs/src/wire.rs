@@ -28,7 +28,7 @@ pub enum Request {
     /// An agent: which of these jobs have ended?
     Sync { node: NodeName, jobs: Vec<JobId> },
     /// An agent: it has removed the tickets of a job.
-    Left { node: NodeName, job: JobId, why: String },
+    Left { node: NodeName, agent: String, job: JobId, why: String },
     /// The prolog of this machine: a job begins here. The agent answers when the tickets are there.
     Enter { job: JobId, uid: Option<u32> },
     /// The epilog of this machine: a job has ended here. The tickets are gone when the agent answers.

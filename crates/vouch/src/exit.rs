@@ -198,7 +198,7 @@ fn code_of_jobs(error: &vouch_jobs::Error) -> Code {
     use vouch_jobs::Error;
     match error {
         Error::Kerberos(_) | Error::Configuration(_) => Code::BadInput,
-        Error::Refused(_) => Code::Refused,
+        Error::Refused(_) | Error::NoAccount(_) => Code::Refused,
         Error::Unavailable(_) | Error::Connection(_) => Code::Unreachable,
         Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
         Error::Io { .. } | Error::Store { .. } => Code::LocalIo,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use vouch_audit::record::Refusal;
-use vouch_gss_mit::{KerberosError, MitAcceptor, Partial, check_keytab};
+use vouch_gss_mit::{KerberosError, MitAcceptor, Partial, check_keytab, fault_of};
 use vouch_oncrpc::AuthStat;
 use vouch_rpcsec_gss::{Accept, Acceptor, ContextHandle, ContextLimits, Contexts, HANDLE_LEN, InitCall, ServerContext};
 use vouch_xdr::Writer;
@@ -146,7 +146,7 @@ impl Gss {
             Accept::Continue { .. } => {}
             Accept::Failed { reason, major, minor, principal, enctype, .. } => {
                 self.counts.refused.add(1);
-                self.refused.add(fault(*minor), principal, peer.ip(), reason);
+                self.refused.add(fault_of(*minor), principal, peer.ip(), reason);
                 let refused =
                     Refused { principal, enctype: *enctype, detail: reason, ..Refused::of(why(*major, *minor), connection.engine()) };
                 audit.iter().for_each(|audit| audit.refuse(&refused));
@@ -216,16 +216,6 @@ fn why(major: u32, minor: u32) -> Refusal {
         (11 | 12, _) | (_, 32) => Refusal::Expired,
         (_, 34) => Refusal::Replay,
         _ => Refusal::Authentication,
-    }
-}
-
-/// Name of the fault in docs/troubleshooting.md.
-fn fault(minor: u32) -> &'static str {
-    match kerberos_code(minor) {
-        33 | 37 => "clock-skew",
-        // The key, its version or its entry in the keytab is missing or another one.
-        31 | 35 | 41 | 44 | 45 | 181 | 230 => "keytab-stale-key",
-        _ => "ticket-refused",
     }
 }
 

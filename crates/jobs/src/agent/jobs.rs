@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::Agent;
 use super::cache_file::WrittenCache;
-use super::{Agent, now_s};
 use crate::Error;
 use crate::limits::AGENT_JOB_COUNT_MAX;
 use crate::names::{JobId, UserName};
@@ -83,7 +83,7 @@ impl Agent {
     /// Writes the tickets of a job's user. The state names the file before it is in its place.
     pub(super) fn put(&self, job: &JobId, tickets: Tickets) -> Result<(), Error> {
         let user = nix::unistd::User::from_name(tickets.user.as_str()).ok().flatten();
-        let user = user.ok_or_else(|| Error::Refused(format!("user {} is unknown on this node", tickets.user)))?;
+        let user = user.ok_or_else(|| Error::NoAccount(format!("user {} is unknown on this node", tickets.user)))?;
         if user.uid.as_raw() != tickets.uid {
             let (here, there) = (user.uid, tickets.uid);
             return Err(Error::Refused(format!("user {} has uid {here} on this node, but {there} at the broker", tickets.user)));
@@ -100,11 +100,13 @@ impl Agent {
         }
         let previous = current.and_then(|current| current.file.clone());
         let staged = self.pattern.stage(user.uid.as_raw(), user.gid.as_raw(), &tickets.cache)?;
-        let now_s = now_s();
+        let now_s = self.clock.now_s();
         let renew_s = now_s + (tickets.end_s.saturating_sub(now_s) / 2).max(1);
         accounts.caches.insert(tickets.uid, UserCache { file: Some(staged.written().clone()), end_s: tickets.end_s, renew_s });
         self.state.write(&accounts)?;
-        staged.install(previous.as_ref())
+        staged.install(previous.as_ref())?;
+        self.counters.written();
+        Ok(())
     }
 
     /// Removes caches of users without a job here.
@@ -120,7 +122,7 @@ impl Agent {
 
     /// Ends jobs that are past their deadline, and removes tickets that have ended.
     pub(super) fn end_overdue(&self) -> Result<(), Error> {
-        let now_s = now_s();
+        let now_s = self.clock.now_s();
         let mut accounts = self.accounts.lock();
         let overdue: Vec<JobId> = accounts.jobs.iter().filter(|(_, job)| job.deadline_s <= now_s).map(|(id, _)| id.clone()).collect();
         let ended: Vec<u32> =
@@ -138,6 +140,7 @@ impl Agent {
                 && let Some(file) = cache.file.take()
             {
                 tracing::error!(uid, "the tickets have ended and could not be renewed; they are removed");
+                self.counters.lapsed();
                 file.remove()?;
             }
         }

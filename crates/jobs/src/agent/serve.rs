@@ -1,11 +1,9 @@
-//! The agent's socket for the prolog and epilog, and its connection to the broker.
+//! The agent's socket for the prolog and epilog.
 
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::socket_peercred;
@@ -67,26 +65,10 @@ impl Agent {
         };
         let reply = match answered {
             Ok(()) => Reply::Done,
-            Err(Error::Refused(reason)) => Reply::Refused { reason },
+            Err(Error::Refused(reason) | Error::NoAccount(reason)) => Reply::Refused { reason },
             Err(error) => Reply::Unavailable { reason: error.to_string() },
         };
         channel.set_deadline(ANSWER_TIMEOUT);
         channel.send(&reply, &[])
     }
-}
-
-/// The first address that answers.
-pub(super) fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Error> {
-    let at = |source| Error::Io { path: format!("{host}:{port}").into(), source };
-    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in (host, port).to_socket_addrs().map_err(at)? {
-        match TcpStream::connect_timeout(&address, timeout) {
-            Ok(socket) => {
-                socket.set_nodelay(true).map_err(at)?;
-                return Ok(socket);
-            }
-            Err(error) => failure = error,
-        }
-    }
-    Err(at(failure))
 }

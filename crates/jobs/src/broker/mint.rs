@@ -1,4 +1,4 @@
-//! Requests to the KDC, a bounded number at once.
+//! Tickets by requests to the KDC, a bounded number at once.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,18 @@ use vouch_gss_mit::{DelegatedTickets, Delegation, KerberosError};
 
 use crate::limits::KDC_REQUEST_COUNT_MAX;
 
+/// Where tickets come from.
+pub(crate) trait TicketSource: Send + Sync {
+    /// Tickets of a user for the services, until `end_s` at most. May block for seconds.
+    ///
+    /// # Errors
+    /// If the KDC refuses, or does not answer.
+    fn tickets(&self, user: &str, services: &[String], end_s: u64) -> Result<DelegatedTickets, KerberosError>;
+}
+
 pub(super) struct Mint {
     principal: String,
     keytab: PathBuf,
-    services: Vec<String>,
     pool: Mutex<Pool>,
     freed: Condvar,
 }
@@ -22,15 +30,13 @@ struct Pool {
 }
 
 impl Mint {
-    pub(super) fn new(principal: String, keytab: PathBuf, services: Vec<String>) -> Self {
-        Self { principal, keytab, services, pool: Mutex::default(), freed: Condvar::new() }
+    pub(super) fn new(principal: String, keytab: PathBuf) -> Self {
+        Self { principal, keytab, pool: Mutex::default(), freed: Condvar::new() }
     }
+}
 
-    pub(super) fn services(&self) -> &[String] {
-        &self.services
-    }
-
-    pub(super) fn tickets(&self, user: &str, end_s: u64) -> Result<DelegatedTickets, KerberosError> {
+impl TicketSource for Mint {
+    fn tickets(&self, user: &str, services: &[String], end_s: u64) -> Result<DelegatedTickets, KerberosError> {
         let mut pool = self.pool.lock();
         while pool.busy >= KDC_REQUEST_COUNT_MAX {
             self.freed.wait(&mut pool);
@@ -40,7 +46,7 @@ impl Mint {
         drop(pool);
         let delegation = idle.map_or_else(|| Delegation::new(&self.principal, &self.keytab), Ok);
         let (minted, delegation) = match delegation {
-            Ok(mut delegation) => (delegation.tickets(user, &self.services, end_s), Some(delegation)),
+            Ok(mut delegation) => (delegation.tickets(user, services, end_s), Some(delegation)),
             Err(fault) => (Err(fault), None),
         };
         let mut pool = self.pool.lock();

@@ -1,12 +1,16 @@
 //! The broker's audit records: each ticket minted, refused and withdrawn, with job, user and node.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use vouch_audit::Record;
 use vouch_audit::record::{Act, Class};
 use vouch_audit::trail::Trail;
-use vouch_daemon::audit_trail::{RefusalLimit, now_ns};
+use vouch_daemon::audit_trail::{self, RefusalLimit, now_ns};
+
+use crate::clock::Clock;
+use crate::faults::{RecentRefusals, RefusalStatus, TICKETS_REFUSED};
 
 /// What a record says.
 #[derive(Clone, Copy, Default)]
@@ -17,6 +21,8 @@ pub(super) struct Event<'a> {
     pub(super) node: &'a str,
     pub(super) address: Option<IpAddr>,
     pub(super) detail: &'a str,
+    /// Of a refusal: its name in docs/troubleshooting.md, if it has one of its own.
+    pub(super) fault: Option<&'a str>,
     /// Life of tickets, nanoseconds.
     pub(super) life_ns: Option<u64>,
 }
@@ -25,18 +31,56 @@ pub(super) struct Records {
     trail: Option<Trail>,
     limit: RefusalLimit,
     started: std::time::Instant,
+    clock: Clock,
+    /// Of the acts in [`ACTS`].
+    counts: [AtomicU64; ACTS.len()],
+    recent: RecentRefusals,
+}
+
+/// Acts that are counted.
+const ACTS: [Act; 3] = [Act::TicketMinted, Act::TicketRefused, Act::TicketWithdrawn];
+
+fn position(act: Act) -> Option<usize> {
+    ACTS.iter().position(|counted| *counted == act)
 }
 
 /// NFS4ERR_ACCESS (RFC 8881, section 15.1), the result of refused operations in all records.
 const DENIED: u32 = 13;
 
 impl Records {
-    pub(super) fn new(trail: Option<Trail>) -> Self {
-        Self { trail, limit: RefusalLimit::default(), started: std::time::Instant::now() }
+    pub(super) fn new(trail: Option<Trail>, clock: Clock) -> Self {
+        Self {
+            trail,
+            limit: RefusalLimit::default(),
+            started: std::time::Instant::now(),
+            clock,
+            counts: Default::default(),
+            recent: RecentRefusals::default(),
+        }
+    }
+
+    pub(super) fn count(&self, act: Act) -> u64 {
+        position(act).map_or(0, |at| self.counts[at].load(Ordering::Relaxed))
+    }
+
+    pub(super) fn recent_refusals(&self) -> Vec<RefusalStatus> {
+        self.recent.status()
+    }
+
+    pub(super) fn is_trail_healthy(&self) -> bool {
+        self.trail.as_ref().is_none_or(|trail| trail.counts().is_healthy)
+    }
+
+    /// In Prometheus' text format. Nothing without a trail.
+    pub(super) fn write_metrics(&self, page: &mut String) {
+        if let Some(trail) = &self.trail {
+            audit_trail::metrics::write("vouch_jobs_audit", trail, &self.limit, page);
+        }
     }
 
     /// Under the policies that demand it, returns when the record is stored.
     pub(super) fn write(&self, act: Act, event: Event<'_>) {
+        self.add(act);
         self.put(act, 0, event);
         if let Some(trail) = self.trail.as_ref().filter(|trail| trail.delays_replies()) {
             let (sender, stored) = mpsc::channel();
@@ -50,6 +94,15 @@ impl Records {
 
     /// Refusals are recorded at a limited rate for each address.
     pub(super) fn refuse(&self, event: Event<'_>) {
+        self.add(Act::TicketRefused);
+        self.recent.add(RefusalStatus {
+            fault: event.fault.unwrap_or(TICKETS_REFUSED).to_owned(),
+            job: event.job.to_owned(),
+            user: event.principal.to_owned(),
+            node: event.node.to_owned(),
+            reason: event.detail.to_owned(),
+            at_s: self.clock.now_s(),
+        });
         let address = event.address.unwrap_or(IpAddr::from([127, 0, 0, 1]));
         let Some(omitted) = self.limit.admit(address, self.mono_ms()) else { return };
         let more = omitted.map(|count| format!("{}; {count} more refusals of this address are not recorded", event.detail));
@@ -66,6 +119,12 @@ impl Records {
     pub(super) fn stop(&self) {
         if let Some(trail) = &self.trail {
             trail.stop();
+        }
+    }
+
+    fn add(&self, act: Act) {
+        if let Some(at) = position(act) {
+            self.counts[at].fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -56,13 +56,13 @@ impl Broker {
             listener.set_nonblocking(true).map_err(failed)?;
         }
         listeners.scheduler.set_nonblocking(true).map_err(failed)?;
-        let (agents, local) = (Slots::new(self.config.limits.connection_count_max), Slots::new(LOCAL_CONNECTION_COUNT_MAX));
+        let local = Slots::new(LOCAL_CONNECTION_COUNT_MAX);
         let log = Arc::new(RefusalLog::default());
         let mut expired = Instant::now();
         while !is_stopped() {
             let mut is_idle = true;
             for listener in &listeners.agents {
-                while let Some(slot) = agents.take()
+                while let Some(slot) = self.agents.take()
                     && let Ok((socket, peer)) = listener.accept()
                 {
                     is_idle = false;
@@ -145,15 +145,20 @@ fn start(serve: impl FnOnce() + Send + 'static) {
 }
 
 /// Counts connections. Those beyond the limit wait in the kernel's queue.
-struct Slots {
+pub(super) struct Slots {
+    count: usize,
     free: Arc<AtomicUsize>,
 }
 
 struct Slot(Arc<AtomicUsize>);
 
 impl Slots {
-    fn new(count: usize) -> Self {
-        Self { free: Arc::new(AtomicUsize::new(count)) }
+    pub(super) fn new(count: usize) -> Self {
+        Self { count, free: Arc::new(AtomicUsize::new(count)) }
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.count - self.free.load(Ordering::Acquire)
     }
 
     /// Called by one thread only.

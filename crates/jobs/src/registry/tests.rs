@@ -51,6 +51,10 @@ fn second_agent_under_a_shared_principal_is_refused() {
     assert!(registry.grant(&id("1"), &node("n1"), Some("a"), 1).is_ok());
     assert_eq!(registry.grant(&id("1"), &node("n1"), Some("b"), 1), Err(Refusal::OtherAgent(id("1"), node("n1"))));
     assert!(registry.grant(&id("1"), &node("n1"), None, 1).is_ok());
+    // It cannot make room for itself either.
+    assert!(registry.leave(&id("1"), &node("n1"), Some("b")).is_none());
+    assert_eq!(registry.grant(&id("1"), &node("n1"), Some("b"), 1), Err(Refusal::OtherAgent(id("1"), node("n1"))));
+    assert_eq!(registry.counts(1), Counts { live: 1, ended: 0, users: 1, holders: 1 });
     // Queued again after an end, the job takes a new agent.
     registry.end(&id("1"), 2).unwrap();
     registry.begin(&id("1"), (&user("alice"), 1000), vec![node("n1")], 500, 3).unwrap();
@@ -85,30 +89,13 @@ fn job_is_forgotten_when_no_node_holds_tickets() {
     assert!(registry.end(&id("1"), 51).is_none());
     assert_eq!(registry.gone(&node("n1"), vec![id("1"), id("9")], 51), [id("1"), id("9")]);
     assert_eq!(registry.expire(60), (vec![], vec![]));
-    assert_eq!(registry.leave(&id("1"), &node("n1")).unwrap().0, holder(100));
-    assert!(registry.leave(&id("1"), &node("n1")).is_none());
+    assert_eq!(registry.leave(&id("1"), &node("n1"), None).unwrap().0, holder(100));
+    assert!(registry.leave(&id("1"), &node("n1"), None).is_none());
+    assert_eq!(registry.counts(60), Counts { live: 0, ended: 1, users: 0, holders: 1 });
     // The other node never answers: its tickets have ended.
     let (lapsed, changes) = registry.expire(120);
     assert_eq!(lapsed, [Lapsed { job: id("1"), node: node("n2"), principal: "alice@R".into() }]);
     assert_eq!(changes, [Change::Forget(id("1"))]);
-}
-
-#[test]
-fn job_of_thirty_days_gets_tickets_each_hour() {
-    let mut registry = Registry::new(BTreeMap::new(), Limits::default());
-    let end_s = 30 * 86_400;
-    registry.begin(&id("1"), (&user("alice"), 1000), vec![node("n1")], end_s, 0).unwrap();
-    let (mut now_s, mut count) = (0, 0);
-    while now_s < end_s {
-        let grant = registry.grant(&id("1"), &node("n1"), Some("a"), now_s).unwrap();
-        assert!(grant.end_s > now_s && grant.end_s <= end_s);
-        registry.hold(&id("1"), &node("n1"), holder(grant.end_s)).unwrap();
-        assert_eq!(registry.expire(now_s), (vec![], vec![]));
-        now_s += (grant.end_s - now_s).div_ceil(2);
-        count += 1;
-    }
-    assert!(count > 30 * 24, "{count}");
-    assert!(registry.grant(&id("1"), &node("n1"), Some("a"), end_s).is_err());
 }
 
 proptest! {

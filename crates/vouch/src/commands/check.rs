@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use vouch_diagnose::{
-    ClientSettings, Extent, Finding, Findings, MachineStatus, check_export, check_gateway, check_keytab, check_machine, check_mount,
-    check_state, check_tree, check_user,
+    ClientSettings, Extent, Finding, Findings, MachineStatus, check_export, check_gateway, check_jobs_agent, check_jobs_broker,
+    check_keytab, check_machine, check_mount, check_state, check_tree, check_user,
 };
 use vouch_tree::TreeName;
 use vouch_tree_client::TreeOptions;
@@ -20,8 +20,8 @@ use crate::{config, output};
 /// Look for causes of trouble, and name their cures.
 ///
 /// Checks the device for mounts, the clock, the state directory and the disk cache; then each
-/// target. Without a target, it checks all mounts, gateways and exports that run on this machine, and
-/// the trees of the configuration. It reads a part of each tree from each replica and leaves nothing behind.
+/// target. Without a target, it checks all mounts, gateways, exports, and brokers and agents of jobs
+/// that run on this machine, and the trees of the configuration. It reads a part of each tree from each replica and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch check                               this machine and its daemons\n  vouch check @pub.example.org,HOSTID       a tree, from here\n  \
@@ -100,7 +100,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// All mounts, gateways and exports that run, and the trees of the configuration.
+    /// All services and mounts that run, and the trees of the configuration.
     fn everything(&mut self) -> Outcome {
         let machine = self.machine;
         let points = machine.mounts().map(|(_, mount)| mount.point).chain(machine.mounts_without_status.iter().cloned());
@@ -109,6 +109,12 @@ impl Check<'_> {
         }
         for (_, status) in machine.exports() {
             check_export(Path::new(&status.site.state), machine, &mut self.findings);
+        }
+        for (daemon, status) in machine.jobs_brokers() {
+            check_jobs_broker(daemon, &status, &mut self.findings);
+        }
+        for (daemon, status) in machine.jobs_agents() {
+            check_jobs_agent(daemon, &status, &mut self.findings);
         }
         let mut shown: Vec<String> = machine.mounts().flat_map(|(_, mount)| mount.trees).map(|tree| tree.name).collect();
         for (daemon, gateway) in machine.gateways() {

@@ -6,6 +6,7 @@ mod broker;
 mod node;
 mod scheduler;
 mod slurm;
+mod status_page;
 
 use std::path::Path;
 

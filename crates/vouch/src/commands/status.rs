@@ -1,4 +1,4 @@
-//! `vouch status`: the mounts, replicas, gateways, exports and caches of this machine.
+//! `vouch status`: the mounts, caches and services of this machine.
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use crate::cli::Global;
 use crate::exit::{Cause, Failure, Outcome};
 use crate::{output, when};
 
-/// Show the mounts, replicas, gateways, exports and caches of this machine.
+/// Show the mounts, caches and services of this machine.
 ///
-/// Asks each running `vouch mount`, `vouch serve`, `vouch gateway` and `vouch export` over its status
-/// socket in /run/vouch, or in $XDG_RUNTIME_DIR/vouch for a user's own. A socket answers its own user
+/// Asks each running `vouch mount`, `vouch serve`, `vouch gateway`, `vouch export` and `vouch jobs`
+/// over its status socket in /run/vouch, or in $XDG_RUNTIME_DIR/vouch for a user's own. A socket answers its own user
 /// and root only: root sees everything.
 #[derive(Debug, clap::Args)]
 #[command(

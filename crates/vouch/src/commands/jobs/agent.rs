@@ -1,14 +1,17 @@
 //! `vouch jobs agent`: options of a node's agent.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use vouch_daemon::service_manager;
+use vouch_daemon::status::DaemonKind;
 use vouch_jobs::PORT_DEFAULT;
-use vouch_jobs::agent::{Agent, AgentConfig};
+use vouch_jobs::agent::{Agent, AgentConfig, AgentReport};
 use vouch_jobs::names::NodeName;
 
+use super::status_page::StatusPage;
 use super::{AGENT_SOCKET, listen};
 use crate::exit::{At as _, Failure, Outcome};
 use crate::{interrupt, output, when};
@@ -47,6 +50,9 @@ pub(super) struct Args {
     /// Interval at which the agent asks which jobs have ended.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
     poll: Duration,
+    /// Address of the metrics and health page.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
 }
 
 pub(super) fn run(args: Args) -> Outcome {
@@ -67,12 +73,13 @@ pub(super) fn run(args: Args) -> Outcome {
         poll: args.poll,
     };
     let listener = listen(&args.socket, 0o600)?;
+    let page = StatusPage::open(DaemonKind::JobsAgent, args.metrics)?;
     let agent = Arc::new(Agent::open(config)?);
     interrupt::watch().at("signals")?;
     let text = format!("serving prologs on {}", args.socket.display());
-    output::text(&format!("{text}\n"))?;
+    output::text(&format!("{text}{}\n", page.text()))?;
     service_manager::ready(&text);
-    Ok(agent.run(&listener, interrupt::requested)?)
+    page.answer_during(AgentReport(agent.clone()), || Ok(agent.run(&listener, interrupt::requested)?))
 }
 
 fn parse_broker(text: &str) -> Result<(String, u16), String> {

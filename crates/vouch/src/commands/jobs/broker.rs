@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vouch_audit::trail::{SystemDisk, Trail};
+use vouch_daemon::status::DaemonKind;
 use vouch_daemon::{audit_trail, listener, service_manager};
-use vouch_jobs::broker::{Broker, BrokerConfig, Listeners, NodePrincipals};
+use vouch_jobs::broker::{Broker, BrokerConfig, BrokerReport, Listeners, NodePrincipals};
 use vouch_jobs::limits::{Limits, SERVICE_COUNT_MAX};
 use vouch_jobs::{PORT_DEFAULT, SERVICE};
 
+use super::status_page::StatusPage;
 use super::{BROKER_SOCKET, listen};
 use crate::audit_options::AuditArgs;
 use crate::exit::{At as _, Failure, Outcome};
@@ -79,6 +81,9 @@ pub(super) struct Args {
     /// Most connections of agents at once; others wait.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connection_count_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
     connections_max: u32,
+    /// Address of the metrics and health page.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     #[command(flatten)]
     audit: AuditArgs,
 }
@@ -100,13 +105,15 @@ pub(super) fn run(args: Args) -> Outcome {
     let broker = Arc::new(Broker::open(config, trail)?);
     // Any local user may connect; the kernel says who it is.
     let scheduler = listen(&args.socket, 0o666)?;
+    let page = StatusPage::open(DaemonKind::JobsBroker, args.metrics)?;
     interrupt::watch().at("signals")?;
     let shown: Vec<String> = agents.iter().filter_map(|listener| listener.local_addr().ok()).map(|address| address.to_string()).collect();
     let text = format!("serving agents on {}", shown.join(", "));
-    output::text(&format!("{text}\n"))?;
+    output::text(&format!("{text}{}\n", page.text()))?;
     service_manager::ready(&text);
     let stopped = || interrupt::requested() || halted.load(Ordering::Relaxed);
-    broker.run(Listeners { agents, scheduler, scheduler_uids }, stopped)?;
+    let report = BrokerReport { broker: broker.clone(), addresses: shown };
+    page.answer_during(report, || Ok(broker.run(Listeners { agents, scheduler, scheduler_uids }, stopped)?))?;
     match halted.load(Ordering::Relaxed) {
         true => Err(Failure::new("--audit", std::io::Error::other("records cannot be written, and the policy is halt"))),
         false => Ok(()),

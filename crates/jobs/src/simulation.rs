@@ -1,0 +1,185 @@
+//! Broker and agent on a virtual clock, with a KDC of the test: thirty days pass in seconds.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use vouch_gss_mit::{DelegatedTickets, KerberosError};
+use zeroize::Zeroizing;
+
+use crate::Error;
+use crate::agent::link::{Answer, BrokerLink};
+use crate::agent::{Agent, AgentConfig};
+use crate::broker::mint::TicketSource;
+use crate::broker::{self, Broker, BrokerConfig, NodePrincipals};
+use crate::clock::Clock;
+use crate::limits::Limits;
+use crate::names::{JobId, NodeName, UserName};
+use crate::wire::{Reply, Request};
+
+const DAY_S: u64 = 86_400;
+const MINUTE_S: u64 = 60;
+/// Longest outage that tickets of one hour, renewed when half of their life is over, bridge.
+const OUTAGE_MINUTES_MAX: u64 = 25;
+const BEGIN_S: u64 = 1_800_000_000;
+
+/// Its tickets live for one hour, whatever is asked for.
+struct VirtualKdc {
+    clock: Clock,
+    is_away: Arc<AtomicBool>,
+}
+
+impl TicketSource for VirtualKdc {
+    fn tickets(&self, user: &str, _: &[String], end_s: u64) -> Result<DelegatedTickets, KerberosError> {
+        if self.is_away.load(Ordering::Relaxed) {
+            return Err(KerberosError { what: "cannot contact any KDC".into(), cure: None, major: 13 << 16, minor: 1 });
+        }
+        let end_s = end_s.min(self.clock.now_s() + 3600);
+        Ok(DelegatedTickets { client: user.to_owned(), cache: Zeroizing::new(end_s.to_string().into_bytes()), end_s })
+    }
+}
+
+/// None while the broker is away.
+#[derive(Clone, Default)]
+struct VirtualLink(Arc<Mutex<Option<Broker>>>);
+
+impl BrokerLink for VirtualLink {
+    fn ask(&self, request: &Request) -> Result<Answer, Error> {
+        let broker = self.0.lock();
+        let broker = broker.as_ref().ok_or_else(|| Error::Unavailable("connection refused".into()))?;
+        let agent = broker::Agent { principal: "host/n1@R", address: IpAddr::from([127, 0, 0, 1]) };
+        match broker.answer_agent(agent, request.clone()) {
+            (Reply::Refused { reason }, _) => Err(Error::Refused(reason)),
+            (Reply::Unavailable { reason }, _) => Err(Error::Unavailable(reason)),
+            answer => Ok(answer),
+        }
+    }
+}
+
+struct Site {
+    files: tempfile::TempDir,
+    now_s: Arc<AtomicU64>,
+    is_kdc_away: Arc<AtomicBool>,
+    link: VirtualLink,
+    user: nix::unistd::User,
+}
+
+impl Site {
+    fn new() -> Site {
+        // In memory, because each renewal is synced.
+        let files = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
+        let now_s = Arc::new(AtomicU64::new(BEGIN_S));
+        Site { files, now_s, is_kdc_away: Arc::default(), link: VirtualLink::default(), user }
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::of(self.now_s.clone())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    /// With the jobs that an earlier broker has stored.
+    fn start_broker(&self) {
+        self.link.0.lock().take();
+        std::fs::create_dir_all(self.path("broker")).unwrap();
+        let config = BrokerConfig {
+            principal: "vouch-jobs/head@R".into(),
+            keytab: PathBuf::new(),
+            services: vec!["nfs/filer@R".into()],
+            realm: "R".into(),
+            nodes: NodePrincipals { realm: "R".into(), domain: String::new(), shared: Vec::new() },
+            state: self.path("broker"),
+            limits: Limits { uid_min: 0, ..Limits::default() },
+        };
+        let kdc = VirtualKdc { clock: self.clock(), is_away: self.is_kdc_away.clone() };
+        *self.link.0.lock() = Some(Broker::with_parts(config, None, self.clock(), Box::new(kdc)).unwrap());
+    }
+
+    fn agent(&self) -> Agent {
+        let config = AgentConfig {
+            brokers: Vec::new(),
+            node: NodeName::parse("n1").unwrap(),
+            principal: "host/n1@R".into(),
+            keytab: PathBuf::new(),
+            cache: format!("FILE:{}/cc_%{{uid}}", self.files.path().display()),
+            state: self.path("agent"),
+            poll: Duration::ZERO,
+        };
+        Agent::with_parts(config, self.clock(), Box::new(self.link.clone())).unwrap()
+    }
+
+    fn schedule(&self, request: Request) -> Reply {
+        self.link.0.lock().as_ref().unwrap().answer_scheduler(request)
+    }
+
+    /// End of the tickets in the user's cache. None without a cache.
+    fn tickets_end_s(&self) -> Option<u64> {
+        let bytes = std::fs::read(self.path(&format!("cc_{}", self.user.uid))).ok()?;
+        Some(String::from_utf8(bytes).unwrap().parse().unwrap())
+    }
+}
+
+/// xorshift64.
+fn next(seed: &mut u64) -> u64 {
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    *seed
+}
+
+#[test]
+fn job_of_thirty_days_has_valid_tickets_in_each_minute() {
+    let site = Site::new();
+    site.start_broker();
+    let mut agent = site.agent();
+    let (job, user) = (JobId::parse("1").unwrap(), UserName::parse(&site.user.name).unwrap());
+    let end_s = BEGIN_S + 30 * DAY_S;
+    let nodes = vec![NodeName::parse("n1").unwrap()];
+    assert_eq!(site.schedule(Request::Begin { job: job.clone(), user, nodes, deadline_s: end_s }), Reply::Done);
+    agent.enter(&job, None).unwrap();
+    let (mut seed, mut outage_minutes, mut quiet_minutes, mut outages) = (7, 0, 0, 0);
+    let mut last_end_s = 0;
+    let mut renewals = 0;
+    for minute in 1..30 * DAY_S / MINUTE_S {
+        let now_s = BEGIN_S + minute * MINUTE_S;
+        site.now_s.store(now_s, Ordering::Relaxed);
+        if outage_minutes > 0 {
+            outage_minutes -= 1;
+            if outage_minutes == 0 {
+                site.is_kdc_away.store(false, Ordering::Relaxed);
+                site.start_broker();
+                quiet_minutes = 60;
+            }
+        } else if quiet_minutes > 0 {
+            quiet_minutes -= 1;
+        } else if next(&mut seed) % 200 == 0 {
+            outage_minutes = 1 + next(&mut seed) % OUTAGE_MINUTES_MAX;
+            outages += 1;
+            match next(&mut seed) % 3 {
+                0 => drop(site.link.0.lock().take()),
+                1 => site.is_kdc_away.store(true, Ordering::Relaxed),
+                _ => agent = site.agent(),
+            }
+        }
+        agent.step(true, &mut None);
+        let ticket_end_s = site.tickets_end_s().unwrap_or_else(|| panic!("no tickets in minute {minute}"));
+        assert!(ticket_end_s > now_s + MINUTE_S || ticket_end_s == end_s, "minute {minute}: the tickets end at {ticket_end_s}");
+        renewals += u32::from(ticket_end_s != last_end_s);
+        last_end_s = ticket_end_s;
+    }
+    assert!(renewals > 30 * 24 && outages > 100, "{renewals} renewals, {outages} outages");
+    // The deadline.
+    assert_eq!(last_end_s, end_s);
+    site.now_s.store(end_s, Ordering::Relaxed);
+    agent.step(true, &mut None);
+    assert_eq!(site.tickets_end_s(), None);
+    assert!(matches!(agent.enter(&job, None), Err(Error::Refused(_))));
+    site.link.0.lock().as_ref().unwrap().expire();
+    assert_eq!(site.schedule(Request::List), Reply::Jobs { jobs: Vec::new() });
+}
