@@ -18,6 +18,7 @@ use crate::own_client;
 use site::{Site, wait_until};
 
 const SECONDS: &str = "VOUCH_TEST_SECONDS";
+const NAMESPACES: &str = "VOUCH_TEST_JOBS_NAMESPACES";
 /// Life of tickets in these tests.
 const LIFE: Duration = Duration::from_secs(8);
 
@@ -178,26 +179,98 @@ fn job_goes_on_when_broker_agent_and_kdc_are_killed() {
 }
 
 #[test]
-fn nodes_of_one_image_share_a_principal() {
+fn status_and_check_name_faults_of_broker_and_agent() {
     let Some(mut site) = Site::start(LIFE) else { return };
+    site.begin("1", "daemon", "n1", "5m").expect("registered");
+    site.prolog("n1", "1").expect("tickets");
+    let status = site.status(&[]);
+    for part in ["BROKERS OF JOBS", "AGENTS OF JOBS", "vouch-jobs/localhost@VOUCH.TEST", "n2"] {
+        assert!(status.contains(part), "{part}: {status}");
+    }
+    let metrics = |site: &Site, machine| site.status(&["--metrics", &site.status_socket(machine).display().to_string()]);
+    for (machine, parts) in [
+        (None, &["vouch_jobs_live 1", "vouch_jobs_holders 1", "vouch_jobs_kdc_unavailable 0", "vouch_jobs_audit_healthy 1"][..]),
+        (Some("n1"), &["vouch_jobs_agent_jobs 1", "vouch_jobs_agent_users_without_tickets 0", "vouch_jobs_agent_broker_unavailable 0"]),
+    ] {
+        let text = metrics(&site, machine);
+        assert!(parts.iter().all(|part| text.contains(part)), "{parts:?}: {text}");
+        assert!(site.health(machine).starts_with("HTTP/1.1 200"), "{}", site.health(machine));
+    }
+    let found = site.check();
+    assert!(!found.lines().any(|line| line.starts_with("PROBLEM") && line.contains("jobs ")), "{found}");
+    site.begin("2", "no-such-user", "n1", "1m").expect_err("it is refused");
+    site.prolog("n2", "1").expect_err("it is refused");
+    let found = site.check();
+    for part in ["note     user-without-account: job 2 of no-such-user@VOUCH.TEST", "note     tickets-refused: job 1 on n2"] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+    // Without its KDC, and without the broker.
+    site.realm.kdc.stop();
+    site.prolog("n1", "1").expect_err("the KDC is away");
+    let found = site.check();
+    assert!(found.contains("PROBLEM  kdc-unavailable: jobs broker"), "{found}");
+    assert!(site.health(None).starts_with("HTTP/1.1 503"), "{}", site.health(None));
+    site.realm.kdc.start_again();
+    site.prolog("n1", "1").expect("tickets");
+    assert!(!site.check().contains("kdc-unavailable"), "{}", site.check());
+    site.kill_broker();
+    wait_until("the agent's tickets end", || site.health(Some("n1")).contains("\"users_without_tickets\":1"));
+    let found = site.check();
+    assert!(found.contains("PROBLEM  broker-unavailable: jobs agent of node n1") && found.contains("PROBLEM  tickets-missing"), "{found}");
+    // The key at the KDC is newer than the one in the keytab.
+    site.realm.kdc.rekey("vouch-jobs/localhost");
+    site.start_broker();
+    site.prolog("n1", "1").expect_err("the broker's key is stale");
+    assert!(site.check().contains("PROBLEM  keytab-stale-key: jobs"), "{}", site.check());
+}
+
+#[test]
+fn nodes_behind_one_address_with_one_keytab_are_told_apart() {
+    let Some(net) = crate::nat::NatNetwork::make("jobs", 2) else { return };
+    net.run_test("jobs::process_in_the_namespace_of_the_broker", (NAMESPACES, &net.clients.join(",")));
+}
+
+/// The child; does nothing without its variable.
+#[test]
+fn process_in_the_namespace_of_the_broker() {
+    let Ok(namespaces) = std::env::var(NAMESPACES) else { return };
+    let (first, second) = namespaces.split_once(',').expect("two names");
+    let Some(mut site) = Site::start_on(crate::nat::SERVER.into(), LIFE) else { return };
+    site.namespaces = [("n1", first), ("n2", second), ("n3", second)].map(|(machine, of)| (machine, of.to_owned())).into();
     site.shared = true;
     site.start_broker();
     for node in ["n1", "n2"] {
         site.start_agent_as(node, "host/image");
     }
-    site.begin("1", "daemon", "n1", "1m").expect("registered");
+    site.begin("1", "daemon", "n1", "5m").expect("registered");
     let refused = site.prolog("n2", "1").expect_err("it is refused");
     assert!(refused.contains("does not run on node n2"), "{refused}");
     site.prolog("n1", "1").expect("tickets");
-    // Another machine with the keytab of the image calls itself n1.
-    site.start_agent_named("n3", "n1", "host/image");
-    let refused = site.prolog("n3", "1").expect_err("it is refused");
-    assert!(refused.contains("another agent that calls itself n1"), "{refused}");
+    // Another machine with the keytab of the image calls itself n1, and claims to have removed the
+    // tickets of the job.
+    for is_liar in [false, true] {
+        if is_liar {
+            site.forge_left("n3", "1");
+        }
+        site.start_agent_named("n3", "n1", "host/image");
+        if is_liar {
+            wait_until("the false report is sent", || !site.state("n3").contains("false report"));
+        }
+        let refused = site.prolog("n3", "1").expect_err("it is refused");
+        assert!(refused.contains("another agent that calls itself n1"), "{refused}");
+    }
     // Two jobs of a user share a cache, which stays until the last has ended.
-    site.begin("2", "daemon", "n[1-2]", "1m").expect("registered");
+    site.begin("2", "daemon", "n[1-2]", "5m").expect("registered");
     site.prolog("n1", "2").expect("tickets");
+    site.prolog("n2", "2").expect("tickets");
     site.epilog("n1", "1").expect("removed");
     assert!(site.cache_path("n1", "daemon").exists());
     site.epilog("n1", "2").expect("removed");
     assert!(!site.cache_path("n1", "daemon").exists());
+    assert!(site.cache_path("n2", "daemon").exists(), "the other node's tickets stay");
+    // All have one address, and the trail tells the nodes apart.
+    let found = site.audit(&["--json", "--job", "2"], &[]);
+    let has = |line: &str, part: &str| line.contains(&format!("\"{part}\""));
+    let minted = |node| found.lines().any(|line| ["ticket-minted", node, "10.77.2.1"].into_iter().all(|part| has(line, part)));
+    assert!(minted("n1") && minted("n2"), "{found}");
 }

@@ -101,9 +101,17 @@ impl Kdc {
 
     /// Kills the KDC and starts it again on the same port.
     pub(crate) fn restart(&mut self, pause: Duration) {
+        self.stop();
+        std::thread::sleep(pause);
+        self.start_again();
+    }
+
+    pub(crate) fn stop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        std::thread::sleep(pause);
+    }
+
+    pub(crate) fn start_again(&mut self) {
         let mut command = self.program("krb5kdc");
         self.child = command.arg("-n").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("krb5kdc is there");
         assert!(self.listens(), "the KDC does not start again");

@@ -5,55 +5,76 @@ use crate::own_client::{HOST, assert_success, client_command, content};
 use crate::prelude::*;
 
 const NAMESPACE: &str = "VOUCH_TEST_NAT";
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
-const TRANSLATOR: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 2, 1)];
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
+const TRANSLATOR: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 1);
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 
-struct NatNetwork {
-    names: [String; 3],
+/// Namespaces of clients, of the translator and of a server.
+pub(crate) struct NatNetwork {
+    pub(crate) clients: Vec<String>,
+    translator: String,
+    server: String,
 }
 
 impl NatNetwork {
     /// Without permission, prints a line that `script/test` counts, and returns `None`.
-    fn make() -> Option<NatNetwork> {
-        let name = |of: &str| format!("vouch-{of}-{}", std::process::id());
-        let net = NatNetwork { names: [name("client"), name("translator"), name("server")] };
-        let [client, translator, server] = &net.names;
+    pub(crate) fn make(test: &str, client_count: u8) -> Option<NatNetwork> {
+        let name = |of: &str| format!("vouch-{test}-{of}-{}", std::process::id());
+        let clients = (0..client_count).map(|number| name(&format!("client{number}"))).collect();
+        let net = NatNetwork { clients, translator: name("translator"), server: name("server") };
         let has_nft = Command::new("nft").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-        if !has_nft || !net.names.iter().all(|name| run(&format!("ip netns add {name}"))) {
+        if !has_nft || !net.names().all(|name| run(&format!("ip netns add {name}"))) {
             println!("skipped: needs root, network namespaces and the package nftables");
             return None;
         }
-        let [inner, outer] = TRANSLATOR;
-        let lines = [
-            format!("ip link add eth0 netns {client} type veth peer name inner netns {translator}"),
+        let NatNetwork { clients, translator, server } = &net;
+        let mut lines = vec![
             format!("ip link add eth0 netns {server} type veth peer name outer netns {translator}"),
-            format!("ip -n {client} addr add {CLIENT}/24 dev eth0"),
-            format!("ip -n {translator} addr add {inner}/24 dev inner"),
-            format!("ip -n {translator} addr add {outer}/24 dev outer"),
             format!("ip -n {server} addr add {SERVER}/24 dev eth0"),
-            format!("ip -n {client} link set lo up"),
-            format!("ip -n {client} link set eth0 up"),
-            format!("ip -n {translator} link set inner up"),
+            format!("ip -n {translator} addr add {TRANSLATOR}/24 dev outer"),
             format!("ip -n {translator} link set outer up"),
             format!("ip -n {server} link set lo up"),
             format!("ip -n {server} link set eth0 up"),
-            format!("ip -n {client} route add default via {inner}"),
             format!("ip netns exec {translator} sysctl -q -w net.ipv4.ip_forward=1"),
             format!("ip netns exec {translator} nft add table ip nat"),
             format!("ip netns exec {translator} nft add chain ip nat out {{ type nat hook postrouting priority 100 ; }}"),
             format!("ip netns exec {translator} nft add rule ip nat out oifname outer masquerade"),
         ];
+        for (number, client) in clients.iter().enumerate() {
+            let network = format!("10.77.{}", 3 + number);
+            lines.extend([
+                format!("ip link add eth0 netns {client} type veth peer name inner{number} netns {translator}"),
+                format!("ip -n {client} addr add {network}.2/24 dev eth0"),
+                format!("ip -n {translator} addr add {network}.1/24 dev inner{number}"),
+                format!("ip -n {client} link set lo up"),
+                format!("ip -n {client} link set eth0 up"),
+                format!("ip -n {translator} link set inner{number} up"),
+                format!("ip -n {client} route add default via {network}.1"),
+            ]);
+        }
         for line in lines {
             assert!(run(&line), "{line}");
         }
         Some(net)
     }
+
+    /// Runs a test of this program in the server's namespace. It must succeed.
+    pub(crate) fn run_test(&self, name: &str, (variable, value): (&str, &str)) {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.server]).arg(std::env::current_exe().expect("this program"));
+        let out = command.args(["--exact", name, "--nocapture"]).env(variable, value).output().expect("ip(8)");
+        let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success(), "{output_text}");
+        output_text.lines().filter(|line| line.starts_with("skipped")).for_each(|line| println!("{line}"));
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        self.clients.iter().chain([&self.translator, &self.server])
+    }
 }
 
 impl Drop for NatNetwork {
     fn drop(&mut self) {
-        for name in &self.names {
+        for name in self.names() {
             run(&format!("ip netns del {name}"));
         }
     }
@@ -67,14 +88,8 @@ fn run(line: &str) -> bool {
 
 #[test]
 fn client_behind_nat_is_served_and_recorded_by_translated_address() {
-    let Some(net) = NatNetwork::make() else { return };
-    let [client, _, server] = &net.names;
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", server]).arg(std::env::current_exe().expect("this program"));
-    let out = command.args(["--exact", "nat::client_process", "--nocapture"]).env(NAMESPACE, client).output().expect("ip(8)");
-    let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{output_text}");
-    output_text.lines().filter(|line| line.starts_with("skipped")).for_each(|line| println!("{line}"));
+    let Some(net) = NatNetwork::make("nfs", 1) else { return };
+    net.run_test("nat::client_process", (NAMESPACE, &net.clients[0]));
 }
 
 /// The child in the server's namespace; does nothing without its variable.
@@ -97,6 +112,6 @@ fn client_process() {
         assert!(Instant::now() < end, "no operation was recorded");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let translator = IpAddr::from(TRANSLATOR[1]);
+    let translator = IpAddr::from(TRANSLATOR);
     assert!(export.clients().iter().all(|client| *client == translator), "{:?}", export.clients());
 }

@@ -1,7 +1,9 @@
 //! A cluster on this machine: a realm, a broker, and nodes with an agent each.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +19,8 @@ pub(crate) struct Site {
     pub(crate) realm: LdapRealm,
     /// Whether agents of the shared principal are accepted.
     pub(crate) shared: bool,
+    /// Network namespaces of machines that have one.
+    pub(crate) namespaces: BTreeMap<&'static str, String>,
     directory: tempfile::TempDir,
     address: SocketAddr,
     life: Duration,
@@ -24,38 +28,44 @@ pub(crate) struct Site {
     agents: BTreeMap<String, Child>,
 }
 
-pub(crate) const BROKER: &str = "vouch-jobs/localhost";
-
 impl Site {
     /// Without root or the packages prints a line that `script/test` counts, and returns `None`.
     pub(crate) fn start(life: Duration) -> Option<Site> {
+        let mut site = Self::start_on(Ipv4Addr::LOCALHOST.into(), life)?;
+        site.start_agent("n1");
+        site.start_agent("n2");
+        Some(site)
+    }
+
+    /// The KDC and the broker are at this address. No agent runs yet.
+    pub(crate) fn start_on(address: IpAddr, life: Duration) -> Option<Site> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: needs root, to write caches of several users");
             return None;
         }
-        let realm = LdapRealm::start(&[])?;
+        let realm = LdapRealm::start(if address.is_loopback() { &[] } else { std::slice::from_ref(&address) })?;
         let kdc = &realm.kdc;
-        kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
+        kdc.client(&kdc::Client { name: "strict", kdc: address, clock_skew: 1, ..kdc::Client::default() });
         kdc.add(&["daemon", "nfs/localhost", "nfs/other", "host/n1", "host/n2", "host/image"]);
         kdc.add_with(&["games"], "-allow_forwardable");
-        kdc.add_with(&[BROKER], "+ok_to_auth_as_delegate");
-        realm.allow_delegation(BROKER, &["nfs/localhost"]);
+        let broker = broker_principal(address);
+        kdc.add_with(&[&broker], "+ok_to_auth_as_delegate");
+        realm.allow_delegation(&broker, &["nfs/localhost"]);
         kdc.keytab("service", &["nfs/localhost"]);
-        kdc.keytab("broker", &[BROKER]);
+        kdc.keytab("broker", &[&broker]);
         for node in ["n1", "n2", "image"] {
             kdc.keytab(node, &[&format!("host/{node}")]);
         }
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(directory.path().join("trail")).expect("a directory");
         create_key(&SystemDisk, &directory.path().join("trail").join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
-        let address = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound");
-        let mut site = Site { realm, shared: false, directory, address, life, broker: None, agents: BTreeMap::new() };
+        let address = TcpListener::bind((address, 0)).expect("a free port").local_addr().expect("bound");
+        let (namespaces, agents) = (BTreeMap::new(), BTreeMap::new());
+        let mut site = Site { realm, shared: false, namespaces, directory, address, life, broker: None, agents };
         for node in ["n1", "n2"] {
             std::fs::create_dir(site.path(node)).expect("a directory");
         }
         site.start_broker();
-        site.start_agent("n1");
-        site.start_agent("n2");
         Some(site)
     }
 
@@ -64,9 +74,47 @@ impl Site {
     }
 
     pub(crate) fn vouch(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.envs(self.realm.kdc.environment("strict")).arg("jobs").stdin(Stdio::null());
+        let mut command = self.program();
+        command.arg("jobs");
         command
+    }
+
+    fn program(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        command.envs(self.realm.kdc.environment("strict")).env("VOUCH_RUNTIME_DIR", self.path("runtime")).stdin(Stdio::null());
+        command
+    }
+
+    /// The output of `vouch status` with these options.
+    pub(crate) fn status(&self, args: &[&str]) -> String {
+        let out = self.program().arg("status").args(args).output().expect("the binary starts");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+
+    pub(crate) fn check(&self) -> String {
+        let mut command = self.program();
+        command.env("HOME", self.directory.path()).args(["check", "--no-cache", "--state"]).arg(self.path("no-state"));
+        let out = command.output().expect("the binary starts");
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+    }
+
+    /// Status socket of the broker, or of the agent of a machine.
+    pub(crate) fn status_socket(&self, machine: Option<&str>) -> PathBuf {
+        let (kind, child) = match machine {
+            None => ("jobs-broker", self.broker.as_ref()),
+            Some(machine) => ("jobs-agent", self.agents.get(machine)),
+        };
+        self.path(&format!("runtime/{kind}-{}.sock", child.expect("it runs").id()))
+    }
+
+    /// The answer to `GET /healthz`, with its status line.
+    pub(crate) fn health(&self, machine: Option<&str>) -> String {
+        let mut socket = UnixStream::connect(self.status_socket(machine)).expect("the status socket");
+        socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: vouch\r\nConnection: close\r\n\r\n").expect("a request");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("an answer");
+        answer
     }
 
     pub(crate) fn start_broker(&mut self) {
@@ -76,7 +124,17 @@ impl Site {
     pub(crate) fn start_broker_for(&mut self, services: &[&str]) {
         self.kill_broker();
         let mut command = self.vouch();
-        command.args(["broker", "--principal", BROKER, "--uid-min", "1", "--audit-sync", "none", "--listen", &self.address.to_string()]);
+        command.args([
+            "broker",
+            "--principal",
+            &broker_principal(self.address.ip()),
+            "--uid-min",
+            "1",
+            "--audit-sync",
+            "none",
+            "--listen",
+            &self.address.to_string(),
+        ]);
         command.args(["--ticket-life", &format!("{}s", self.life.as_secs()), "--scheduler", "root"]);
         command.args(services.iter().flat_map(|service| ["--service", service]));
         if self.shared {
@@ -107,14 +165,31 @@ impl Site {
         let keytab = principal.rsplit('/').next().expect("a name");
         let mut command = self.vouch();
         command.args(["agent", "--poll", "1s", "--node", node, "--principal", principal]);
-        command.args(["--broker", &format!("localhost:{}", self.address.port())]);
+        command.args(["--broker", &format!("{}:{}", host(self.address.ip()), self.address.port())]);
         command.arg("--keytab").arg(self.realm.kdc.path("keytabs").join(keytab));
         command.args(["--cache", &format!("FILE:{}/krb5cc_%{{uid}}", self.path(machine).display())]);
         command.arg("--state").arg(self.path(&format!("{machine}.state"))).arg("--socket").arg(self.agent_socket(machine));
+        if let Some(namespace) = self.namespaces.get(machine) {
+            command = in_namespace(namespace, &command);
+        }
         let child = command.stdout(Stdio::null()).stderr(self.log("agents.log")).spawn().expect("the binary starts");
         self.agents.insert(machine.to_owned(), child);
         let socket = self.agent_socket(machine);
         wait_until("the agent listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    }
+
+    /// The agent's state, as text.
+    pub(crate) fn state(&self, machine: &str) -> String {
+        std::fs::read_to_string(self.path(&format!("{machine}.state/agent.json"))).expect("the agent's state")
+    }
+
+    /// The machine's next agent reports that it has removed the tickets of this job.
+    pub(crate) fn forge_left(&mut self, machine: &str, job: &str) {
+        self.kill_agent(machine);
+        let (before, after) = (r#""left":[]"#, format!(r#""left":[["{job}","false report"]]"#));
+        let state = self.state(machine);
+        assert!(state.contains(before), "{state}");
+        std::fs::write(self.path(&format!("{machine}.state/agent.json")), state.replace(before, &after)).expect("a file");
     }
 
     pub(crate) fn kill_agent(&mut self, machine: &str) {
@@ -236,6 +311,22 @@ impl Drop for Site {
             }
         }
     }
+}
+
+/// The host part of the broker's principal, which agents connect to.
+fn host(address: IpAddr) -> String {
+    if address.is_loopback() { "localhost".into() } else { address.to_string() }
+}
+
+fn broker_principal(address: IpAddr) -> String {
+    format!("vouch-jobs/{}", host(address))
+}
+
+fn in_namespace(namespace: &str, command: &Command) -> Command {
+    let mut there = Command::new("ip");
+    there.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
+    there.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
+    there
 }
 
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
