@@ -143,7 +143,7 @@ fn detect_more(sets: &mut Vec<Kernels>) {
         // Eight lanes of AVX2 are no faster than SHA-NI for this hash.
         sha256: if sha { sse.sha256 } else { &x86::avx2::SHA256_ALONE },
         sha512: &x86::avx2::SHA512,
-        stitched512: Some(x86::sha512::seal as StitchOne<[u64; 8]>),
+        stitched512: Some(x86::sha512_cbc::seal as StitchOne<[u64; 8]>),
         ..sse
     };
     sets.push(avx2);

@@ -99,5 +99,5 @@ unsafe fn sha512(items: &mut [HashItem<[u64; 8]>]) {
 
 unsafe fn sha512_half(items: &mut [HashItem<[u64; 8]>]) {
     // SAFETY: as above.
-    unsafe { lanes::hash(items, 128, sha512_4, 2, super::sha512::one_by_one) }
+    unsafe { lanes::hash(items, 128, sha512_4, 2, super::sha512::one_by_one_avx512) }
 }

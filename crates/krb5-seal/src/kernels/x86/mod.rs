@@ -3,7 +3,8 @@
 pub(super) mod aesni;
 pub(super) mod avx2;
 pub(super) mod avx512;
-pub(super) mod sha512;
+mod sha512;
+pub(super) mod sha512_cbc;
 pub(super) mod shani;
 pub(super) mod stitched;
 pub(super) mod stitched512;

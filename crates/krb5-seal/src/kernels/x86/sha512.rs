@@ -1,22 +1,28 @@
-//! SHA-512 of one message: the schedule in vectors, the rounds in integer registers. For RFC 8009,
-//! CBC encryption runs in the same pass: each is a long dependency chain on units that the other
-//! leaves idle.
+//! SHA-512 of one message, two blocks at a time: the schedules of both in vectors, the rounds in
+//! integer registers. Without the second block, vectors would take a third of the time.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
-use crate::kernels::interface::{HashItem, StitchedOne};
+use crate::kernels::interface::HashItem;
 use crate::kernels::lanes::{self, HashLanes};
 use crate::kernels::wide::sha2::K512;
 
 const BLOCK_LEN: usize = 128;
-const QUARTERS: usize = BLOCK_LEN / 16;
-const ROUNDS: usize = 14;
+const ROUNDS: usize = 80;
 
 /// # Safety
 /// As [`HashItem`] says; the CPU has AVX2 and BMI2.
 pub(super) unsafe fn one_by_one(items: &mut [HashItem<[u64; 8]>]) {
     // SAFETY: the caller's promise.
-    unsafe { lanes::hash(items, BLOCK_LEN, wide, 1, nothing) }
+    unsafe { lanes::hash(items, BLOCK_LEN, shifts, 1, nothing) }
+}
+
+/// # Safety
+/// As [`HashItem`] says; the CPU has AVX-512F, AVX-512VL and BMI2.
+pub(super) unsafe fn one_by_one_avx512(items: &mut [HashItem<[u64; 8]>]) {
+    // SAFETY: the caller's promise.
+    unsafe { lanes::hash(items, BLOCK_LEN, rotations, 1, nothing) }
 }
 
 unsafe fn nothing(items: &mut [HashItem<[u64; 8]>]) {
@@ -26,202 +32,168 @@ unsafe fn nothing(items: &mut [HashItem<[u64; 8]>]) {
 /// # Safety
 /// The lane's pointer is valid for reads of `blocks` blocks; the CPU has AVX2 and BMI2.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
-unsafe fn wide(lanes: &mut HashLanes<u64, 8, 1>, blocks: usize) {
+unsafe fn shifts(lanes: &mut HashLanes<u64, 8, 1>, blocks: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { compress::<false>(lanes, blocks) }
+}
+
+/// # Safety
+/// As [`shifts`]; the CPU has AVX-512F and AVX-512VL, too.
+#[target_feature(enable = "avx2,bmi1,bmi2,avx512f,avx512vl")]
+unsafe fn rotations(lanes: &mut HashLanes<u64, 8, 1>, blocks: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { compress::<true>(lanes, blocks) }
+}
+
+/// Words of two schedules with their constants: two of the first block, two of the second, and so
+/// on.
+#[repr(align(32))]
+struct Scheduled([u64; 2 * ROUNDS]);
+
+#[inline(always)]
+unsafe fn compress<const ROTATE: bool>(lanes: &mut HashLanes<u64, 8, 1>, blocks: usize) {
     let mut state = lanes.state.map(|[word]| word);
-    for block in 0..blocks {
-        // SAFETY: block `block` of `blocks`.
-        unsafe {
-            step::<true, false>(
-                &mut state,
-                lanes.data[0].add(BLOCK_LEN * block),
-                &mut _mm_setzero_si128(),
-                std::ptr::null(),
-                std::ptr::null_mut(),
-            )
-        };
+    let mut scheduled = Scheduled([0; 2 * ROUNDS]);
+    let mut data = lanes.data[0];
+    // SAFETY: `blocks` blocks from `data` on are valid for reads; the caller has enabled the
+    // instructions.
+    unsafe {
+        for _ in 0..blocks / 2 {
+            first_of_two::<ROTATE>(&mut state, data, data.add(BLOCK_LEN), &mut scheduled);
+            second_of_two(&mut state, &scheduled);
+            data = data.add(2 * BLOCK_LEN);
+        }
+        if blocks % 2 == 1 {
+            first_of_two::<ROTATE>(&mut state, data, data, &mut scheduled);
+        }
     }
     lanes.state = state.map(|word| [word]);
 }
 
-/// Encrypts `steps` times 128 bytes. Hashes one block less, because each block is hashed after its
-/// encryption.
-///
-/// # Safety
-/// As [`StitchedOne`] says; the CPU has AVX2, BMI2 and AES-NI.
-pub(in crate::kernels) unsafe fn seal(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { seal_steps(item, steps) }
+/// A round, whose word is at byte `$place` of `$scheduled`. The addition from memory is in assembly:
+/// the compiler would take the word out of the vector, on units that the rounds need.
+macro_rules! round {
+    ($s:ident, $bc:ident, $r:expr, $scheduled:ident, $place:expr) => {{
+        const A: usize = (80 - $r) % 8;
+        const B: usize = (81 - $r) % 8;
+        const D: usize = (83 - $r) % 8;
+        const E: usize = (84 - $r) % 8;
+        const F: usize = (85 - $r) % 8;
+        const G: usize = (86 - $r) % 8;
+        const H: usize = (87 - $r) % 8;
+        let mut h = $s[H];
+        asm!(
+            "add {h}, qword ptr [{scheduled} + {place}]",
+            h = inout(reg) h,
+            scheduled = in(reg) $scheduled,
+            place = const $place,
+            options(pure, readonly, nostack)
+        );
+        let e = $s[E];
+        let big1 = e.rotate_right(14) ^ e.rotate_right(18) ^ e.rotate_right(41);
+        let choice = (e & $s[F]).wrapping_add(!e & $s[G]);
+        let t1 = h.wrapping_add(choice).wrapping_add(big1);
+        $s[D] = $s[D].wrapping_add(t1);
+        let a = $s[A];
+        let big0 = a.rotate_right(28) ^ a.rotate_right(34) ^ a.rotate_right(39);
+        let ab = a ^ $s[B];
+        let majority = (ab & $bc) ^ $s[B];
+        $bc = ab;
+        $s[H] = t1.wrapping_add(big0).wrapping_add(majority);
+    }};
 }
 
-#[target_feature(enable = "avx2,bmi1,bmi2,aes")]
-unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
-    // SAFETY: the key is valid for reads, the chain has 16 bytes, and the caller promises the bytes
-    // of `steps` steps.
-    unsafe {
-        let keys: *const __m128i = (*item.key).encrypt.as_ptr().cast();
-        debug_assert_eq!((*item.key).rounds, ROUNDS);
-        let mut chain = _mm_loadu_si128(item.chain.as_ptr().cast());
-        let mut state = item.state;
-        for at in 0..steps {
-            let cipher = item.cipher.add(BLOCK_LEN * at).cast();
-            match at {
-                0 => step::<false, true>(&mut state, std::ptr::null(), &mut chain, keys, cipher),
-                _ => step::<true, true>(&mut state, item.hash.add(BLOCK_LEN * (at - 1)), &mut chain, keys, cipher),
-            }
-        }
-        _mm_storeu_si128(item.chain.as_mut_ptr().cast(), chain);
-        item.state = state;
-    }
+macro_rules! forty_times {
+    ($step:ident) => {
+        forty_times!(@ $step 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29
+            30 31 32 33 34 35 36 37 38 39)
+    };
+    (@ $step:ident $($g:literal)*) => { $($step!($g);)* };
 }
 
-/// Hashes one block, encrypts an eighth of eight blocks, or does both.
-///
-/// # Safety
-/// If used, `hash` is valid for reads of a block, `keys` of 15 round keys, `cipher` for reads and
-/// writes of a block. The hashed block is already encrypted.
+/// Hashes the first block and computes the schedule of the second.
 #[inline(always)]
 #[allow(unused_assignments, reason = "the schedule ends before the rounds do")]
-unsafe fn step<const HASH: bool, const CIPHER: bool>(
-    state: &mut [u64; 8],
-    hash: *const u8,
-    chain: &mut __m128i,
-    keys: *const __m128i,
-    cipher: *mut __m128i,
-) {
-    // SAFETY: by the caller's promise; the caller has enabled the instructions.
+unsafe fn first_of_two<const ROTATE: bool>(state: &mut [u64; 8], first: *const u8, second: *const u8, scheduled: &mut Scheduled) {
+    // SAFETY: by the caller's promise, both blocks are valid for reads, and the caller has enabled
+    // the instructions. `scheduled` has 40 aligned vectors.
     unsafe {
-        let swap = _mm_set_epi8(8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-        let mut w: [__m128i; 8] = std::array::from_fn(|at| match HASH {
-            true => _mm_shuffle_epi8(_mm_loadu_si128(hash.cast::<__m128i>().add(at)), swap),
-            false => _mm_setzero_si128(),
+        let scheduled = scheduled.0.as_mut_ptr();
+        let swap = _mm256_broadcastsi128_si256(_mm_set_epi8(8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+        let mut w: [__m256i; 8] = std::array::from_fn(|at| {
+            let [low, high] = [first, second].map(|block| _mm_loadu_si128(block.cast::<__m128i>().add(at)));
+            _mm256_shuffle_epi8(_mm256_set_m128i(high, low), swap)
         });
         let mut s = *state;
-        let mut x = *chain;
-        // `ROUNDS + 1` steps for each of the eight blocks.
-        macro_rules! cipher_step {
-            ($step:expr) => {{
-                let (quarter, round) = ($step / (ROUNDS + 1), $step % (ROUNDS + 1));
-                if round == 0 {
-                    x = _mm_xor_si128(x, _mm_xor_si128(_mm_loadu_si128(cipher.add(quarter)), _mm_load_si128(keys)));
-                } else if round < ROUNDS {
-                    x = _mm_aesenc_si128(x, _mm_load_si128(keys.add(round)));
-                } else {
-                    x = _mm_aesenclast_si128(x, _mm_load_si128(keys.add(ROUNDS)));
-                    _mm_storeu_si128(cipher.add(quarter), x);
-                }
-            }};
-        }
-        macro_rules! round {
-            ($r:expr, $wk:expr) => {{
-                const A: usize = (80 - $r) % 8;
-                const B: usize = (81 - $r) % 8;
-                const C: usize = (82 - $r) % 8;
-                const D: usize = (83 - $r) % 8;
-                const E: usize = (84 - $r) % 8;
-                const F: usize = (85 - $r) % 8;
-                const G: usize = (86 - $r) % 8;
-                const H: usize = (87 - $r) % 8;
-                let e = s[E];
-                let big1 = e.rotate_right(14) ^ e.rotate_right(18) ^ e.rotate_right(41);
-                let choice = (e & s[F]).wrapping_add(!e & s[G]);
-                let t1 = s[H].wrapping_add($wk).wrapping_add(big1).wrapping_add(choice);
-                s[D] = s[D].wrapping_add(t1);
-                let a = s[A];
-                let big0 = a.rotate_right(28) ^ a.rotate_right(34) ^ a.rotate_right(39);
-                let majority = (a & s[B]).wrapping_add((a ^ s[B]) & s[C]);
-                s[H] = t1.wrapping_add(big0).wrapping_add(majority);
-            }};
-        }
-        // Two rounds of the hash, two schedule words for 16 rounds later, and a fortieth of the
-        // cipher's steps.
-        macro_rules! interleave {
+        let mut bc = s[1] ^ s[2];
+        macro_rules! two_rounds {
             ($g:expr) => {{
-                if HASH {
-                    let k = _mm_loadu_si128(K512.as_ptr().add(2 * $g).cast());
-                    let wk = _mm_add_epi64(w[$g % 8], k);
-                    let (first, second) = (_mm_cvtsi128_si64(wk) as u64, _mm_extract_epi64::<1>(wk) as u64);
-                    if $g < 32 {
-                        let behind = _mm_alignr_epi8::<8>(w[($g + 1) % 8], w[$g % 8]);
-                        let nine = _mm_alignr_epi8::<8>(w[($g + 5) % 8], w[($g + 4) % 8]);
-                        let sum = _mm_add_epi64(_mm_add_epi64(w[$g % 8], nine), small0(behind));
-                        w[$g % 8] = _mm_add_epi64(sum, small1(w[($g + 7) % 8]));
-                    }
-                    round!(2 * $g, first);
-                    round!(2 * $g + 1, second);
+                let k = _mm256_broadcastsi128_si256(_mm_loadu_si128(K512.as_ptr().add(2 * $g).cast()));
+                _mm256_store_si256(scheduled.add(4 * $g).cast(), _mm256_add_epi64(w[$g % 8], k));
+                if $g < 32 {
+                    let behind = _mm256_alignr_epi8::<8>(w[($g + 1) % 8], w[$g % 8]);
+                    let nine = _mm256_alignr_epi8::<8>(w[($g + 5) % 8], w[($g + 4) % 8]);
+                    let sum = _mm256_add_epi64(_mm256_add_epi64(w[$g % 8], nine), small0::<ROTATE>(behind));
+                    w[$g % 8] = _mm256_add_epi64(sum, small1::<ROTATE>(w[($g + 7) % 8]));
                 }
-                if CIPHER {
-                    cipher_step!(3 * $g);
-                    cipher_step!(3 * $g + 1);
-                    cipher_step!(3 * $g + 2);
-                }
+                round!(s, bc, 2 * $g, scheduled, 32 * $g);
+                round!(s, bc, 2 * $g + 1, scheduled, 32 * $g + 8);
             }};
         }
-        const { assert!(QUARTERS * (ROUNDS + 1) == 3 * 40) };
-        interleave!(0);
-        interleave!(1);
-        interleave!(2);
-        interleave!(3);
-        interleave!(4);
-        interleave!(5);
-        interleave!(6);
-        interleave!(7);
-        interleave!(8);
-        interleave!(9);
-        interleave!(10);
-        interleave!(11);
-        interleave!(12);
-        interleave!(13);
-        interleave!(14);
-        interleave!(15);
-        interleave!(16);
-        interleave!(17);
-        interleave!(18);
-        interleave!(19);
-        interleave!(20);
-        interleave!(21);
-        interleave!(22);
-        interleave!(23);
-        interleave!(24);
-        interleave!(25);
-        interleave!(26);
-        interleave!(27);
-        interleave!(28);
-        interleave!(29);
-        interleave!(30);
-        interleave!(31);
-        interleave!(32);
-        interleave!(33);
-        interleave!(34);
-        interleave!(35);
-        interleave!(36);
-        interleave!(37);
-        interleave!(38);
-        interleave!(39);
-        *chain = x;
-        if HASH {
-            state.iter_mut().zip(s).for_each(|(word, worked)| *word = word.wrapping_add(worked));
+        forty_times!(two_rounds);
+        state.iter_mut().zip(s).for_each(|(word, worked)| *word = word.wrapping_add(worked));
+    }
+}
+
+#[inline(always)]
+#[allow(unused_assignments, reason = "the last round has no next one")]
+unsafe fn second_of_two(state: &mut [u64; 8], scheduled: &Scheduled) {
+    let scheduled = scheduled.0.as_ptr();
+    let mut s = *state;
+    let mut bc = s[1] ^ s[2];
+    macro_rules! two_rounds {
+        ($g:expr) => {{
+            // SAFETY: the places are within `scheduled`.
+            unsafe {
+                round!(s, bc, 2 * $g, scheduled, 32 * $g + 16);
+                round!(s, bc, 2 * $g + 1, scheduled, 32 * $g + 24);
+            }
+        }};
+    }
+    forty_times!(two_rounds);
+    state.iter_mut().zip(s).for_each(|(word, worked)| *word = word.wrapping_add(worked));
+}
+
+/// FIPS 180-4, section 4.1.3: σ0, of two words of each block.
+#[inline(always)]
+unsafe fn small0<const ROTATE: bool>(x: __m256i) -> __m256i {
+    // SAFETY: the caller has enabled the instructions.
+    unsafe {
+        if ROTATE {
+            return xor3(_mm256_ror_epi64::<1>(x), _mm256_ror_epi64::<8>(x), _mm256_srli_epi64::<7>(x));
         }
+        let bytes = _mm256_broadcastsi128_si256(_mm_set_epi8(8, 15, 14, 13, 12, 11, 10, 9, 0, 7, 6, 5, 4, 3, 2, 1));
+        let by_1 = _mm256_xor_si256(_mm256_srli_epi64::<1>(x), _mm256_slli_epi64::<63>(x));
+        _mm256_xor_si256(_mm256_xor_si256(by_1, _mm256_shuffle_epi8(x, bytes)), _mm256_srli_epi64::<7>(x))
     }
 }
 
-/// FIPS 180-4, section 4.1.3: σ0, of two words.
+/// FIPS 180-4, section 4.1.3: σ1, of two words of each block.
 #[inline(always)]
-unsafe fn small0(x: __m128i) -> __m128i {
+unsafe fn small1<const ROTATE: bool>(x: __m256i) -> __m256i {
     // SAFETY: the caller has enabled the instructions.
     unsafe {
-        let by_8 = _mm_shuffle_epi8(x, _mm_set_epi8(8, 15, 14, 13, 12, 11, 10, 9, 0, 7, 6, 5, 4, 3, 2, 1));
-        let by_1 = _mm_xor_si128(_mm_srli_epi64::<1>(x), _mm_slli_epi64::<63>(x));
-        _mm_xor_si128(_mm_xor_si128(by_1, by_8), _mm_srli_epi64::<7>(x))
+        if ROTATE {
+            return xor3(_mm256_ror_epi64::<19>(x), _mm256_ror_epi64::<61>(x), _mm256_srli_epi64::<6>(x));
+        }
+        let by_19 = _mm256_xor_si256(_mm256_srli_epi64::<19>(x), _mm256_slli_epi64::<45>(x));
+        let by_61 = _mm256_xor_si256(_mm256_srli_epi64::<61>(x), _mm256_slli_epi64::<3>(x));
+        _mm256_xor_si256(_mm256_xor_si256(by_19, by_61), _mm256_srli_epi64::<6>(x))
     }
 }
 
-/// FIPS 180-4, section 4.1.3: σ1, of two words.
 #[inline(always)]
-unsafe fn small1(x: __m128i) -> __m128i {
-    // SAFETY: the caller has enabled the instructions.
-    unsafe {
-        let by_19 = _mm_xor_si128(_mm_srli_epi64::<19>(x), _mm_slli_epi64::<45>(x));
-        let by_61 = _mm_xor_si128(_mm_srli_epi64::<61>(x), _mm_slli_epi64::<3>(x));
-        _mm_xor_si128(_mm_xor_si128(by_19, by_61), _mm_srli_epi64::<6>(x))
-    }
+unsafe fn xor3(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+    // SAFETY: the caller has enabled AVX-512.
+    unsafe { _mm256_ternarylogic_epi64::<0x96>(a, b, c) }
 }
