@@ -124,7 +124,10 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
             assert!(revision.is_some_and(|found| found <= newest + 1), "round {round}: not one revision whole: {revision:?}");
         } else {
             assert!(error.lines().any(|line| line.starts_with("vouch: get: ")), "round {round}: {:?}: {error}", output.status);
-            assert!(matches!(output.status.code(), Some(5 | 6)), "round {round}: {:?}: {error}", output.status);
+            // A cache that does not answer in time leaves the client with the revision that it knows, whose
+            // frames may be gone.
+            let is_old = output.status.code() == Some(1) && error.contains("have dropped an old revision");
+            assert!(is_old || matches!(output.status.code(), Some(5 | 6)), "round {round}: {:?}: {error}", output.status);
         }
         counts[victim as usize] += 1;
         counts[if output.status.success() { 3 } else { 4 }] += 1;
