@@ -29,11 +29,14 @@ pub struct Options {
     /// Needed where files cannot be opened by handle.
     pub ids: Option<Arc<IdStore>>,
     pub files: FileCache,
+    /// Number of the snapshot that this directory is. It sets identities and `fsid` apart from
+    /// those of the same file system elsewhere.
+    pub snapshot: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { read_only: false, cross_mounts: false, subtree_check: false, ids: None, files: FileCache::of_process() }
+        Options { read_only: false, cross_mounts: false, subtree_check: false, ids: None, files: FileCache::of_process(), snapshot: None }
     }
 }
 
@@ -45,6 +48,10 @@ pub enum ExportError {
     NeedsIds(PathBuf),
     #[error("this process keeps its capabilities when it takes on a caller's identity (see securebits in capabilities(7))")]
     KeepsCapabilities,
+    #[error("snapshots in {path}: {source}")]
+    Snapshots { path: PathBuf, source: vouch_vfs::Error },
+    #[error("this file system shows no snapshots of its own; write snapshots=DIR")]
+    NoSnapshots,
     #[error("take on a caller's identity: {0}")]
     Identity(vouch_vfs::Error),
 }
@@ -81,7 +88,11 @@ impl PosixFs {
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = fs::openat(CWD, path, flags, Mode::empty()).map_err(failed(path))?;
-        let mount = Arc::new(Mount::new(directory, true).map_err(failed(path))?);
+        let mount = match options.snapshot {
+            Some(number) => Mount::snapshot(directory, number),
+            None => Mount::new(directory, true),
+        };
+        let mount = Arc::new(mount.map_err(failed(path))?);
         let by_handle = identity::can_serve_others() && mount.handles && !options.subtree_check;
         if !by_handle && options.ids.is_none() {
             return Err(ExportError::NeedsIds(path.to_owned()));
@@ -95,16 +106,21 @@ impl PosixFs {
         let traits = Traits {
             read_only: options.read_only || space.f_flag.contains(fs::StatVfsMountFlags::RDONLY),
             // Below a mount point files may be longer; there the write itself reports the limit.
-            file_size_max: if options.cross_mounts { probe::OFFSET_MAX } else { probe::file_size_max(&mount.fd) },
+            file_size_max: if options.cross_mounts || options.snapshot.is_some() {
+                probe::OFFSET_MAX
+            } else {
+                probe::file_size_max(&mount.fd)
+            },
             links_max: LINKS_MAX,
             name_len_max: u32::try_from(space.f_namemax).unwrap_or(NAME_LEN_MAX as u32).min(NAME_LEN_MAX as u32),
             xattrs: probe::knows_xattr(&mount.fd, "user.vouch"),
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
-            clone_block_len: probe::clone_block_len(&mount.fd),
+            clone_block_len: if options.snapshot.is_some() { 0 } else { probe::clone_block_len(&mount.fd) },
             sparse: true,
             // With handles, a file is found for as long as it exists. By names it is lost when
             // moved outside of the server, or when the store lost its last second.
             persistent_ids: by_handle,
+            unique_ids: true,
             change_grows: false,
         };
         let root = Node::new(id, FileType::Directory, mount, fd);

@@ -7,6 +7,8 @@
 //! | 4 | type of the handle; absent in form 3 |
 //! | … | the handle; 8 to 20 bytes on common file systems |
 //!
+//! Forms 5 to 7 are in [`snapshots::identity`](crate::snapshots).
+//!
 //! A file covered by a mount: 4, its type (1 directory, 2 other), its inode number (8 bytes), and
 //! the identity of its parent directory.
 //!
@@ -22,6 +24,9 @@ const ON_ROOT: u8 = 1;
 const ON_OTHER: u8 = 2;
 const BY_NUMBER: u8 = 3;
 const COVERED: u8 = 4;
+pub(crate) const SNAPSHOT_LIST: u8 = 5;
+pub(crate) const IN_SNAPSHOT: u8 = 6;
+pub(crate) const SNAPSHOT_ENTRY: u8 = 7;
 
 pub(crate) enum Identity {
     Handle(Option<u64>, KernelHandle),
@@ -81,6 +86,10 @@ pub(crate) fn is_number(id: &FileId) -> bool {
     id.as_bytes().first() == Some(&BY_NUMBER)
 }
 
+pub(crate) fn is_of_snapshot(id: &FileId) -> bool {
+    matches!(id.as_bytes().first(), Some(&(SNAPSHOT_LIST | IN_SNAPSHOT | SNAPSHOT_ENTRY)))
+}
+
 pub(crate) fn parse(id: &FileId) -> Option<Identity> {
     let (&kind, rest) = id.as_bytes().split_first()?;
     if kind == COVERED {
@@ -105,7 +114,7 @@ pub(crate) fn parse(id: &FileId) -> Option<Identity> {
 pub(crate) fn home_of(id: &FileId, system: impl FnOnce(Option<u64>) -> SystemId) -> Home {
     match id.as_bytes().split_first() {
         Some((&ON_OTHER, rest)) => Home { system: system(rest.first_chunk().map(|fsid| u64::from_be_bytes(*fsid))), own_from: 9 },
-        Some((&COVERED, _)) => Home { system: SystemId::UNKNOWN, own_from: 0 },
+        Some((&(COVERED | SNAPSHOT_LIST | IN_SNAPSHOT | SNAPSHOT_ENTRY), _)) => Home { system: SystemId::UNKNOWN, own_from: 0 },
         // Inode numbers must not be mistaken for handles.
         Some((&BY_NUMBER, _)) => Home { system: system(None).of_covered_directory(), own_from: 0 },
         _ => Home { system: system(None), own_from: 1 },

@@ -16,6 +16,7 @@ pub(crate) struct Mount {
     pub(crate) fd: OwnedFd,
     /// Of the kernel; changes at each mount.
     pub(crate) id: i32,
+    /// The file system's, or the snapshot's.
     pub(crate) fsid: u64,
     pub(crate) device: (u32, u32),
     /// The same through any mount, subvolume or directory.
@@ -37,13 +38,28 @@ pub(crate) struct Mount {
 /// By the mount's own device number; subvolumes show others. None if the mount is not listed for
 /// this process.
 fn system_of(mount: i32) -> Option<SystemId> {
+    with_mount_line(mount, |fields| {
+        let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
+        Some(SystemId::of_device(major.parse().ok()?, minor.parse().ok()?))
+    })
+}
+
+/// As the kernel names it, for example `ext4` or `fuse.sshfs`.
+pub(crate) fn file_system_type(mount: i32) -> Option<Vec<u8>> {
+    with_mount_line(mount, |fields| {
+        while fields.next()? != b"-" {}
+        fields.next().map(<[u8]>::to_vec)
+    })
+}
+
+/// `read` gets the fields of mountinfo after the mount's number.
+fn with_mount_line<T>(mount: i32, read: impl FnOnce(&mut dyn Iterator<Item = &[u8]>) -> Option<T>) -> Option<T> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     let mount = mount.to_string();
     // The first fields are numbers; the rest of a line need not be text.
     let mut lines = table.split(|&byte| byte == b'\n').map(|line| line.split(|&byte| byte == b' '));
     let mut fields = lines.find_map(|mut fields| (fields.next()? == mount.as_bytes()).then_some(fields))?;
-    let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
-    Some(SystemId::of_device(major.parse().ok()?, minor.parse().ok()?))
+    read(&mut fields)
 }
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -52,6 +68,16 @@ const OVERLAY_MAGIC: i64 = 0x794c_7630;
 
 impl Mount {
     pub(crate) fn new(fd: OwnedFd, is_root: bool) -> Result<Self, Errno> {
+        let fine_times = probe::fine_times(&fd);
+        Mount::with_times(fd, is_root, fine_times)
+    }
+
+    /// Its content never changes, so its times need no probe.
+    pub(crate) fn snapshot(fd: OwnedFd, number: u64) -> Result<Self, Errno> {
+        Ok(Mount { fsid: number, ..Mount::with_times(fd, false, true)? })
+    }
+
+    fn with_times(fd: OwnedFd, is_root: bool, fine_times: bool) -> Result<Self, Errno> {
         let stat = fs::fstatfs(&fd)?;
         let statx = fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
         let device = (statx.stx_dev_major, statx.stx_dev_minor);
@@ -73,7 +99,7 @@ impl Mount {
             stacked: kind == OVERLAY_MAGIC,
             in_memory: kind == TMPFS_MAGIC || kind == RAMFS_MAGIC,
             journal: Journal::of(kind, device),
-            fine_times: probe::fine_times(&fd),
+            fine_times,
             may_read_cached: AtomicBool::new(true),
             pressure: WriteThrottle::default(),
             fd,

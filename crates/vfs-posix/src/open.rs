@@ -365,7 +365,7 @@ impl OpenFile for PosixOpen {
     }
 }
 
-fn mono_ms() -> u64 {
+pub(crate) fn mono_ms() -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
 }

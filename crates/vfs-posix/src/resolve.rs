@@ -44,7 +44,7 @@ impl Inner {
     /// The name store has a disk.
     #[cold]
     fn is_in_memory(&self, id: &FileId) -> Result<bool> {
-        match handle::parse(id).ok_or(Error::BadId)? {
+        match parsed(id)? {
             Identity::Handle(fsid, _) => {
                 let mount = self.mount(fsid)?;
                 Ok(mount.in_memory && self.opens_by_handle(&mount))
@@ -55,7 +55,7 @@ impl Inner {
 
     #[cold]
     fn resolve(&self, id: &FileId) -> Result<Arc<Node>> {
-        let node = match handle::parse(id).ok_or(Error::BadId)? {
+        let node = match parsed(id)? {
             Identity::Handle(fsid, handle) => {
                 let mount = self.mount(fsid)?;
                 if !self.opens_by_handle(&mount) {
@@ -270,4 +270,9 @@ impl Inner {
     pub(crate) fn needs_name_store(&self, id: &FileId) -> bool {
         !identity::can_serve_others() || self.options.subtree_check || handle::is_number(id)
     }
+}
+
+/// `Stale` for snapshots, which the export had when the identity was made.
+fn parsed(id: &FileId) -> Result<Identity> {
+    handle::parse(id).ok_or(if handle::is_of_snapshot(id) { Error::Stale } else { Error::BadId })
 }

@@ -11,7 +11,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 use vouch_vfs::conformance::{Fixture, check_all, check_read_only};
 use vouch_vfs::{Blocking, Caller, CreateHow, FileSystem as _, FileType, Name, OpenAccess, SetAttributes};
-use vouch_vfs_posix::{FileCache, IdStore, Options, PosixFs, can_serve_others, leave_callers};
+use vouch_vfs_posix::{
+    FileCache, IdStore, Options, PosixFs, SnapshotFs, SnapshotOptions, SnapshotPattern, can_serve_others, leave_callers,
+};
 
 struct Keep(#[expect(dead_code, reason = "kept until the end")] Vec<TempDir>);
 
@@ -35,6 +37,25 @@ fn fixture(above: &Path, options: impl FnOnce(&Path) -> Options) -> Fixture {
     std::os::unix::fs::chown(&root, None, Some(me().gid)).expect("its group can be set");
     let fs = PosixFs::open(&root, options(&state.path().join("ids"))).expect("the export succeeds");
     Fixture { fs: Arc::new(fs), owner: me(), any_caller: can_serve_others(), keep: Box::new(Keep(vec![directory, state])) }
+}
+
+/// The live directory of an export with a snapshot, which `.snapshot` does not disturb.
+fn fixture_with_snapshots(above: &Path) -> Fixture {
+    let plain = fixture(above, usual);
+    let (live, state) = (TempDir::new_in(above).expect("a directory"), TempDir::new_in(above).expect("a directory"));
+    let snapshots = state.path().join("snapshots");
+    std::fs::create_dir_all(snapshots.join("one/directory")).expect("directories");
+    std::os::unix::fs::chown(live.path(), None, Some(me().gid)).expect("its group can be set");
+    let fs = PosixFs::open(live.path(), usual(&state.path().join("ids"))).expect("the export succeeds");
+    let pattern = SnapshotPattern::parse(snapshots.to_str().expect("UTF-8"));
+    let fs = SnapshotFs::open(fs, SnapshotOptions { pattern, is_visible: false }).expect("the directory exists");
+    Fixture { fs: Arc::new(fs), keep: Box::new((plain.keep, Keep(vec![live, state]))), ..plain }
+}
+
+#[test]
+fn conforms_with_snapshots() {
+    check_all(|| fixture_with_snapshots(Path::new(MEMORY)));
+    check_all(|| fixture_with_snapshots(Path::new(DISK)));
 }
 
 fn by_handles(_: &Path) -> Options {

@@ -100,6 +100,7 @@ impl FileSystem for TreeFs {
             sparse: true,
             change_grows: true,
             persistent_ids: true,
+            unique_ids: true,
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Traits {
     /// If false, identities may become stale after a rename outside of the server, or shortly
     /// before a crash.
     pub persistent_ids: bool,
+    /// Different identities mean different files.
+    pub unique_ids: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,6 +123,12 @@ pub trait FileSystem: Send + Sync {
     fn home(&self, id: &FileId) -> Home;
 
     fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes>;
+
+    /// Of the entry through which `id` is reached: differs from the file's number only at the root
+    /// of another file system (RFC 8881, section 5.8.2.19).
+    fn mounted_on(&self, _id: &FileId, attributes: &Attributes) -> u64 {
+        attributes.file_number
+    }
 
     fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access>;
 

@@ -21,6 +21,7 @@ pub(crate) const PSEUDO_TRAITS: Traits = Traits {
     sparse: false,
     change_grows: true,
     persistent_ids: true,
+    unique_ids: true,
 };
 
 impl CompoundContext<'_> {
@@ -36,7 +37,7 @@ impl CompoundContext<'_> {
 
     pub(crate) fn file_view(&self, file: &FileRef, attributes: Attributes, wanted: Bitmap) -> Result<View, OpError> {
         let site = &file.grant.site;
-        let mounted_on = if file.id == site.root { site.mounted_on } else { attributes.file_number };
+        let mounted_on = if file.id == site.root { site.mounted_on } else { file.files().mounted_on(&file.id, &attributes) };
         let space = match wanted.and(SPACE).is_empty() {
             true => None,
             false => Some(file.files().space(&file.grant.caller, &file.id, self.blocking)?),

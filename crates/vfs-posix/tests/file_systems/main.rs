@@ -9,4 +9,5 @@ mod mount_crossing;
 mod names;
 mod quota;
 mod rules;
+mod snapshots;
 mod world;

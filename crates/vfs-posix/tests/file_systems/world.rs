@@ -125,7 +125,7 @@ pub(crate) trait Short {
     fn opened(&self, who: &Caller, id: &FileId) -> Result<Arc<dyn OpenFile>, Error>;
 }
 
-impl Short for PosixFs {
+impl<F: FileSystem> Short for F {
     fn find(&self, who: &Caller, directory: &FileId, name: &str) -> Result<(FileId, Attributes), Error> {
         self.lookup(who, directory, named(name), Blocking::Allowed)
     }

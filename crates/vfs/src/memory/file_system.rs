@@ -74,6 +74,7 @@ impl FileSystem for MemoryFs {
             sparse: true,
             change_grows: true,
             persistent_ids: true,
+            unique_ids: true,
         }
     }
 

@@ -1,0 +1,303 @@
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use vouch_vfs::{
+    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem,
+    Home, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId, Traits, XattrHow,
+};
+
+use super::identity::{Place, WITHIN_FROM, Within, virtual_number};
+use super::{SNAPSHOT_DIRECTORY, Snapshot, SnapshotFs};
+use crate::covered_directory::Covered;
+
+impl FileSystem for SnapshotFs {
+    fn traits(&self) -> Traits {
+        // A snapshot's directory has a second identity as an entry of `.snapshot`.
+        Traits { unique_ids: false, ..self.live.traits() }
+    }
+
+    fn root(&self) -> FileId {
+        self.live.root()
+    }
+
+    fn home(&self, id: &FileId) -> Home {
+        match Place::of(id) {
+            Place::Live => self.live.home(id),
+            Place::List(directory) => Home { system: self.live.home(&directory).system.of_covered_directory(), own_from: 0 },
+            Place::Within(within) => match self.numbered(within.number, Blocking::Allowed) {
+                // Hard links of live files are the same files.
+                Ok(snapshot) => {
+                    let home = snapshot.files.home(&within.id);
+                    Home { own_from: home.own_from + WITHIN_FROM, ..home }
+                }
+                Err(_) => Home { system: SystemId::UNKNOWN, own_from: 0 },
+            },
+        }
+    }
+
+    fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes> {
+        match Place::of(id) {
+            Place::Live => self.live.attributes(id, blocking),
+            Place::List(directory) => self.list_attributes(id, &directory, blocking),
+            Place::Within(within) => self.numbered(within.number, blocking)?.files.attributes(&within.id, blocking),
+        }
+    }
+
+    fn mounted_on(&self, id: &FileId, attributes: &Attributes) -> u64 {
+        match Place::of(id) {
+            Place::Within(Within { is_entry: true, .. }) => virtual_number(id),
+            _ => attributes.file_number,
+        }
+    }
+
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
+        match Place::of(id) {
+            Place::Live => self.live.access(caller, id, wanted, blocking),
+            Place::List(directory) => self.list_access(caller, &directory, wanted, blocking),
+            Place::Within(within) => self.numbered(within.number, blocking)?.files.access(caller, &within.id, wanted, blocking),
+        }
+    }
+
+    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)> {
+        match Place::of(directory) {
+            Place::Live if is_reserved(name) && Covered::of(directory).is_none() => self.find_list(caller, directory, blocking),
+            Place::Live => self.live.lookup(caller, directory, name, blocking),
+            Place::List(_) if blocking == Blocking::Forbidden => Err(Error::WouldBlock),
+            Place::List(live) => {
+                self.require(caller, &live, Access::LOOKUP, blocking)?;
+                self.enter(caller, &live, name.as_bytes())
+            }
+            Place::Within(within) => {
+                let snapshot = self.numbered(within.number, blocking)?;
+                let (id, attributes) = snapshot.files.lookup(caller, &within.id, name, blocking)?;
+                Ok((snapshot.outer(id)?, attributes))
+            }
+        }
+    }
+
+    fn parent(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<FileId> {
+        match Place::of(directory) {
+            Place::Live => self.live.parent(caller, directory, blocking),
+            Place::List(live) => {
+                self.require(caller, &live, Access::LOOKUP, blocking)?;
+                Ok(live)
+            }
+            Place::Within(within) => {
+                let snapshot = self.numbered(within.number, blocking)?;
+                if within.id == snapshot.files.root() {
+                    return Ok(self.find_list(caller, &self.live.root(), blocking)?.0);
+                }
+                snapshot.outer(snapshot.files.parent(caller, &within.id, blocking)?)
+            }
+        }
+    }
+
+    fn read_link(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
+        match Place::of(id) {
+            Place::Live => self.live.read_link(caller, id, blocking),
+            Place::List(_) => Err(Error::Invalid),
+            Place::Within(within) => self.numbered(within.number, blocking)?.files.read_link(caller, &within.id, blocking),
+        }
+    }
+
+    fn read_directory(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        cookie: u64,
+        with_files: bool,
+        blocking: Blocking,
+        each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<bool> {
+        let within = match Place::of(directory) {
+            Place::Live => return self.list_live(caller, directory, cookie, with_files, blocking, each),
+            Place::List(live) => return self.list(caller, &live, cookie, with_files, blocking, each),
+            Place::Within(within) => within,
+        };
+        let snapshot = self.numbered(within.number, blocking)?;
+        snapshot.files.read_directory(caller, &within.id, cookie, with_files, blocking, &mut |entry| {
+            let file = entry.file.map(|file| file.and_then(|(id, attributes)| Ok((snapshot.outer(id)?, attributes))));
+            each(DirectoryEntry { file, ..entry })
+        })
+    }
+
+    fn open(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        access: OpenAccess,
+        access_override: AccessOverride,
+        blocking: Blocking,
+    ) -> Result<Arc<dyn OpenFile>> {
+        match Place::of(id) {
+            Place::Live => self.live.open(caller, id, access, access_override, blocking),
+            Place::List(_) => Err(Error::IsDirectory),
+            Place::Within(within) => {
+                self.numbered(within.number, blocking)?.files.open(caller, &within.id, access, access_override, blocking)
+            }
+        }
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        how: CreateHow,
+        attributes: &SetAttributes,
+        access: OpenAccess,
+    ) -> Result<Created> {
+        match Place::of(directory) {
+            Place::Live if is_reserved(name) && how == CreateHow::Unchecked => Err(Error::IsDirectory),
+            Place::Live if is_reserved(name) => Err(Error::Exists),
+            Place::Live => self.live.create(caller, directory, name, how, attributes, access),
+            Place::List(_) | Place::Within(_) => Err(Error::ReadOnly),
+        }
+    }
+
+    fn make(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        node: NewNode<'_>,
+        attributes: &SetAttributes,
+    ) -> Result<(FileId, Attributes, DirectoryChange)> {
+        live(&[directory])?;
+        new_name(name)?;
+        self.live.make(caller, directory, name, node, attributes)
+    }
+
+    fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange> {
+        live(&[directory])?;
+        live(&[id]).map_err(|_| Error::CrossesFileSystems)?;
+        new_name(name)?;
+        self.live.link(caller, id, directory, name)
+    }
+
+    fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)> {
+        live(&[directory])?;
+        old_name(name)?;
+        self.live.remove(caller, directory, name)
+    }
+
+    fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+        live(&[directory, id])?;
+        self.live.remove_incomplete(caller, directory, name, id)
+    }
+
+    fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
+        live(&[from, to])?;
+        old_name(from_name)?;
+        new_name(to_name)?;
+        self.live.rename(caller, from, from_name, to, to_name)
+    }
+
+    fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()> {
+        live(&[id])?;
+        self.live.set_attributes(caller, id, open, set)
+    }
+
+    fn space(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space> {
+        match Place::of(id) {
+            Place::Live => self.live.space(caller, id, blocking),
+            Place::List(directory) => self.live.space(caller, &directory, blocking),
+            Place::Within(within) => self.numbered(within.number, blocking)?.files.space(caller, &within.id, blocking),
+        }
+    }
+
+    fn acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl> {
+        match Place::of(id) {
+            Place::Live => self.live.acl(caller, id, kind, blocking),
+            Place::List(_) => Ok(PosixAcl::default()),
+            Place::Within(within) => self.numbered(within.number, blocking)?.files.acl(caller, &within.id, kind, blocking),
+        }
+    }
+
+    fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()> {
+        live(&[id])?;
+        self.live.set_acl(caller, id, kind, acl)
+    }
+
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>> {
+        match Place::of(id) {
+            Place::Live => self.live.xattr(caller, id, name, blocking),
+            Place::List(_) => Err(Error::NoXattr),
+            Place::Within(within) => self.numbered(within.number, blocking)?.files.xattr(caller, &within.id, name, blocking),
+        }
+    }
+
+    fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()> {
+        live(&[id])?;
+        self.live.set_xattr(caller, id, name, value, how)
+    }
+
+    fn remove_xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<()> {
+        live(&[id])?;
+        self.live.remove_xattr(caller, id, name)
+    }
+
+    fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>> {
+        match Place::of(id) {
+            Place::Live => self.live.xattrs(caller, id, blocking),
+            Place::List(_) => Ok(Vec::new()),
+            Place::Within(within) => self.numbered(within.number, blocking)?.files.xattrs(caller, &within.id, blocking),
+        }
+    }
+
+    /// Snapshots have nothing to write.
+    fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()> {
+        let changed: Vec<FileId> = ids.iter().filter(|id| live(&[id]).is_ok()).copied().collect();
+        self.live.sync_metadata(&changed, blocking)
+    }
+
+    fn syncs_together(&self, ids: &[FileId]) -> bool {
+        self.live.syncs_together(ids)
+    }
+
+    fn path(&self, id: &FileId) -> Option<Vec<u8>> {
+        match Place::of(id) {
+            Place::Live => self.live.path(id),
+            Place::List(directory) => Some(path_of(&[&self.live.path(&directory)?, SNAPSHOT_DIRECTORY])),
+            Place::Within(within) => {
+                let snapshot = self.numbered(within.number, Blocking::Allowed).ok()?;
+                Some(path_of(&[SNAPSHOT_DIRECTORY, &snapshot.name, &snapshot.files.path(&within.id)?]))
+            }
+        }
+    }
+
+    fn maintain(&self) {
+        self.live.maintain();
+        self.close_unused();
+        let open: Vec<Arc<Snapshot>> = self.open.read().values().cloned().collect();
+        open.iter().for_each(|snapshot| snapshot.files.maintain());
+    }
+}
+
+impl Snapshot {
+    /// An identity of this snapshot's file system, as clients have it.
+    fn outer(&self, id: FileId) -> Result<FileId> {
+        Within { number: self.number, id, is_entry: false }.id().ok_or(Error::NotSupported)
+    }
+}
+
+fn live(ids: &[&FileId]) -> Result<()> {
+    if ids.iter().all(|id| matches!(Place::of(id), Place::Live)) { Ok(()) } else { Err(Error::ReadOnly) }
+}
+
+fn is_reserved(name: Name<'_>) -> bool {
+    name.as_bytes() == SNAPSHOT_DIRECTORY
+}
+
+fn new_name(name: Name<'_>) -> Result<()> {
+    if is_reserved(name) { Err(Error::Exists) } else { Ok(()) }
+}
+
+fn old_name(name: Name<'_>) -> Result<()> {
+    if is_reserved(name) { Err(Error::ReadOnly) } else { Ok(()) }
+}
+
+fn path_of(parts: &[&[u8]]) -> Vec<u8> {
+    let parts: Vec<&[u8]> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
+    parts.join(&b'/')
+}
