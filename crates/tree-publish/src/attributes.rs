@@ -23,19 +23,19 @@ pub(crate) struct Attributes {
 
 impl Attributes {
     /// Follows no links, triggers no mounts.
-    pub(crate) fn of_name(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Self, FileError> {
-        Self::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+    pub(crate) fn of_name(dir: BorrowedFd<'_>, name: &[u8], alias: DeviceAlias) -> Result<Self, FileError> {
+        Self::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, alias)
     }
 
-    pub(crate) fn of_fd(fd: BorrowedFd<'_>) -> Result<Self, FileError> {
-        Self::statx(fd, b"", AtFlags::EMPTY_PATH)
+    pub(crate) fn of_fd(fd: BorrowedFd<'_>, alias: DeviceAlias) -> Result<Self, FileError> {
+        Self::statx(fd, b"", AtFlags::EMPTY_PATH, alias)
     }
 
-    fn statx(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Self, FileError> {
+    fn statx(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags, alias: DeviceAlias) -> Result<Self, FileError> {
         let stat = rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS).map_err(FileError::system("read the attributes"))?;
         let time = |t: StatxTimestamp| Timestamp { s: t.tv_sec, ns: t.tv_nsec.min(999_999_999) };
         Ok(Self {
-            dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            dev: alias.of(rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)),
             ino: stat.stx_ino,
             mode: stat.stx_mode.into(),
             uid: stat.stx_uid,
@@ -101,6 +101,24 @@ impl Attributes {
         let mut print = [0; Fingerprint::LEN];
         print.copy_from_slice(&hash.as_bytes()[..Fingerprint::LEN]);
         Fingerprint(print)
+    }
+}
+
+/// Each snapshot has another device number. Under the live directory's, the stat cache and hard
+/// links know its files again, and the check for private keys does.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DeviceAlias(Option<(u64, u64)>);
+
+impl DeviceAlias {
+    pub(crate) fn new(snapshot: u64, live: u64) -> Self {
+        Self(Some((snapshot, live)))
+    }
+
+    fn of(self, device: u64) -> u64 {
+        match self.0 {
+            Some((snapshot, live)) if device == snapshot => live,
+            _ => device,
+        }
     }
 }
 

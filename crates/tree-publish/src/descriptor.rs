@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::attributes::DeviceAlias;
 use crate::error::FileError;
 
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub(crate) struct Descriptors {
     open_count_max: usize,
     /// Cleared at the first file of another owner: only owners may use O_NOATIME.
     no_atime: AtomicBool,
+    pub(crate) alias: DeviceAlias,
 }
 
 impl Descriptors {
@@ -28,7 +30,7 @@ impl Descriptors {
         }
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(WANTED_COUNT);
         let open_count_max = usize::try_from(limit / 2).unwrap_or(usize::MAX).min(OPEN_COUNT_MAX);
-        Self { open: Arc::default(), open_count_max, no_atime: AtomicBool::new(true) }
+        Self { open: Arc::default(), open_count_max, no_atime: AtomicBool::new(true), alias: DeviceAlias::default() }
     }
 
     pub(crate) fn directory(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OpenDirectory, Errno> {

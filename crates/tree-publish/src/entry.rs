@@ -70,7 +70,7 @@ impl Walk<'_> {
             Err(FileError::Vanished) => return node.set_vanished(),
             Err(error) => return self.fail(error.at(&node.path(None))),
         };
-        let now = now();
+        let now = self.as_of(now());
         let mut outcomes = Vec::with_capacity(chunk.len());
         let mut directories = Vec::new();
         let mut read_len = 0;
@@ -114,7 +114,7 @@ impl Walk<'_> {
         read_len: &mut u64,
     ) -> Result<Step, FileError> {
         let name = snapshot.listing.name(index);
-        let attributes = Attributes::of_name(dir, name)?;
+        let attributes = Attributes::of_name(dir, name, self.alias)?;
         self.check_public(&attributes, || node.path(Some(name)))?;
         if attributes.is_directory() {
             if self.database == Some(attributes.identity()) {
@@ -174,12 +174,12 @@ impl Walk<'_> {
             let now = now();
             if let Some(wait) = until_next_tick(&attributes, now) {
                 std::thread::sleep(wait);
-                attributes = Attributes::of_name(dir, name)?;
+                attributes = Attributes::of_name(dir, name, self.alias)?;
                 if attributes.is_directory() {
                     return Err(FileError::Vanished);
                 }
             }
-            let racy = attributes.is_racy(now);
+            let racy = attributes.is_racy(self.as_of(now));
             if attributes.file_type() == FileType::RegularFile && attributes.size > SMALL_LEN_MAX {
                 let file = self.descriptors.file(dir, name)?;
                 let content = LargeContent::new(attributes.size);
@@ -198,7 +198,7 @@ impl Walk<'_> {
                 Err(FileError::Changed) if target.repeats < REPEAT_COUNT_MAX => {
                     target.repeats += 1;
                     self.progress.reread.fetch_add(1, Ordering::Relaxed);
-                    attributes = Attributes::of_name(dir, name)?;
+                    attributes = Attributes::of_name(dir, name, self.alias)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -212,7 +212,7 @@ impl Walk<'_> {
                 let file = self.descriptors.file(dir, name)?;
                 let (blob, space) = read_small(&self.frames, file.as_fd(), before.size)?;
                 let xattrs = xattrs::read(&self.frames, Place::Open(file.as_fd()))?;
-                if Attributes::of_fd(file.as_fd())? != *before {
+                if Attributes::of_fd(file.as_fd(), self.alias)? != *before {
                     return Err(FileError::Changed);
                 }
                 self.progress.files_read.fetch_add(1, Ordering::Relaxed);
@@ -238,7 +238,7 @@ impl Walk<'_> {
             FileType::Directory | FileType::Unknown => return Err(FileError::Unsupported("is of an unknown type")),
         };
         let xattrs = xattrs::read(&self.frames, Place::Named(dir, name))?;
-        if Attributes::of_name(dir, name)? != *before {
+        if Attributes::of_name(dir, name, self.alias)? != *before {
             return Err(FileError::Changed);
         }
         Ok((xattrs, content))
@@ -308,7 +308,7 @@ impl Walk<'_> {
         let content = std::mem::replace(&mut job.progress.lock().content, LargeContent::new(0));
         let (blob, space) = content.finish(&self.frames)?;
         let xattrs = xattrs::read(&self.frames, Place::Open(job.file.as_fd()))?;
-        if Attributes::of_fd(job.file.as_fd())? != job.attributes {
+        if Attributes::of_fd(job.file.as_fd(), self.alias)? != job.attributes {
             return Err(FileError::Changed);
         }
         self.progress.files_read.fetch_add(1, Ordering::Relaxed);
@@ -329,7 +329,7 @@ impl Walk<'_> {
                 target.repeats += 1;
                 self.progress.reread.fetch_add(1, Ordering::Relaxed);
                 let again = node.directory(&self.descriptors).and_then(|open| {
-                    let attributes = Attributes::of_name(open.as_fd(), name)?;
+                    let attributes = Attributes::of_name(open.as_fd(), name, self.alias)?;
                     self.read(scope, target, open.as_fd(), name, attributes)
                 });
                 match again {

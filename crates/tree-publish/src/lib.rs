@@ -31,6 +31,6 @@ mod walk;
 mod xattrs;
 
 pub use error::{Error, Fault};
-pub use options::{LEVEL_DEFAULT, Options, Progress, Signer, Skipped, Summary};
+pub use options::{LEVEL_DEFAULT, Options, Progress, Signer, Skipped, SnapshotSource, Summary};
 pub use revision::{check_options, publish};
 pub use source_check::check_outside_source;

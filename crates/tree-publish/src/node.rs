@@ -171,7 +171,7 @@ impl Node {
         };
         for node in closed.into_iter().rev() {
             let next = descriptors.directory(open.as_fd(), &node.name).map_err(FileError::system("open the directory"))?;
-            if Attributes::of_fd(next.as_fd())?.identity() != node.identity {
+            if Attributes::of_fd(next.as_fd(), descriptors.alias)?.identity() != node.identity {
                 return Err(FileError::Vanished);
             }
             open = Arc::new(next);

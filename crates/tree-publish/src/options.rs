@@ -48,6 +48,17 @@ pub struct Options {
     pub level: i32,
     /// 0: one for each core.
     pub threads: usize,
+    /// The source is a snapshot.
+    pub snapshot: Option<SnapshotSource>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct SnapshotSource {
+    /// Device of the directory that it is a snapshot of.
+    pub live_device: u64,
+    /// Seconds since 1970: no later than it was taken. `None`: unknown, so every file is read in
+    /// this publication and in the next one.
+    pub taken_s: Option<i64>,
 }
 
 impl Options {
@@ -67,6 +78,7 @@ impl Options {
             private: Vec::new(),
             level: LEVEL_DEFAULT,
             threads: 0,
+            snapshot: None,
         }
     }
 }

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rayon::Scope;
-use vouch_tree::{Content, Counts, Inode};
+use vouch_tree::{Content, Counts, Inode, Timestamp};
 
-use crate::attributes::{Attributes, Fingerprint, now};
+use crate::attributes::{Attributes, DeviceAlias, Fingerprint, now};
 use crate::cache::Cache;
 use crate::descriptor::Descriptors;
 use crate::error::{Error, FileError};
@@ -35,6 +35,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) descriptors: Descriptors,
     opaque: Vec<Vec<Vec<u8>>>,
     pub(crate) root_dev: u64,
+    pub(crate) alias: DeviceAlias,
     /// The database's directory, which must not be in the source.
     pub(crate) database: Option<(u64, u64)>,
     totals: Mutex<Counts>,
@@ -61,14 +62,15 @@ impl<'a> Walk<'a> {
         database: Option<(u64, u64)>,
     ) -> Result<Found, Error> {
         let opaque = opaque_components(options)?;
-        let descriptors = Descriptors::new();
-        let (root, attributes) = open_source(&descriptors, options)?;
+        let mut descriptors = Descriptors::new();
+        let (root, attributes) = open_source(&mut descriptors, options)?;
         let walk = Self {
             frames,
             options,
             progress,
             cache,
             links: Links::default(),
+            alias: descriptors.alias,
             descriptors,
             opaque,
             root_dev: attributes.dev,
@@ -189,8 +191,8 @@ impl<'a> Walk<'a> {
 
     fn list(&self, node: &Node) -> Result<(), FileError> {
         let open = node.directory(&self.descriptors)?;
-        let now = now();
-        let attributes = Attributes::of_fd(open.as_fd())?;
+        let now = self.as_of(now());
+        let attributes = Attributes::of_fd(open.as_fd(), self.alias)?;
         let listing = if node.closed { Listing::default() } else { Listing::read(open.as_fd())? };
         let opaque = listing.contains(OPAQUE_MARKER.as_bytes()) || self.opaque.iter().any(|components| node.is_at(components));
         let earlier = match node.memory() {
@@ -218,7 +220,7 @@ impl<'a> Walk<'a> {
             let blob = xattrs::read(&self.frames, Place::Open(open.as_fd()))?;
             Slot::New(Box::new(inode(&snapshot.attributes, 0, blob, record.content())))
         };
-        if vanished || Attributes::of_fd(open.as_fd())? != snapshot.attributes {
+        if vanished || Attributes::of_fd(open.as_fd(), self.alias)? != snapshot.attributes {
             if repeats < REPEAT_COUNT_MAX {
                 self.progress.reread.fetch_add(1, Ordering::Relaxed);
                 node.repeat(record);
@@ -238,6 +240,15 @@ impl<'a> Walk<'a> {
             return Ok(Some(Outcome::SKIPPED));
         }
         Ok(Some(Outcome { slot, print: if snapshot.racy { Fingerprint::UNTRUSTED } else { print } }))
+    }
+
+    /// When the content that is read was current: a live file may have changed since the snapshot
+    /// without showing it in its times.
+    pub(crate) fn as_of(&self, now: Timestamp) -> Timestamp {
+        match &self.options.snapshot {
+            Some(snapshot) => Timestamp { s: snapshot.taken_s.unwrap_or(i64::MIN).min(now.s), ns: 0 },
+            None => now,
+        }
     }
 
     fn add(&self, counts: &Counts) {
@@ -293,12 +304,16 @@ pub(crate) fn inode(attributes: &Attributes, link_group: u64, xattrs: vouch_tree
     }
 }
 
-fn open_source(descriptors: &Descriptors, options: &Options) -> Result<(Node, Attributes), Error> {
+fn open_source(descriptors: &mut Descriptors, options: &Options) -> Result<(Node, Attributes), Error> {
     use std::os::unix::ffi::OsStrExt as _;
     // The source may be a symbolic link; links below are not followed.
     let path = options.source.canonicalize().map_err(|e| Error::source_dir(&options.source, e))?;
     let open = descriptors.directory(rustix::fs::CWD, path.as_os_str().as_bytes()).map_err(|e| Error::source_dir(&options.source, e))?;
-    let attributes = Attributes::of_fd(open.as_fd()).map_err(|t| t.at(path.as_os_str().as_bytes()))?;
+    let attributes = |alias| Attributes::of_fd(open.as_fd(), alias).map_err(|t| t.at(path.as_os_str().as_bytes()));
+    if let Some(snapshot) = &options.snapshot {
+        descriptors.alias = DeviceAlias::new(attributes(DeviceAlias::default())?.dev, snapshot.live_device);
+    }
+    let attributes = attributes(descriptors.alias)?;
     // Without a trailing slash: names are appended.
     let name = options.source.as_os_str().as_bytes();
     let name = name.strip_suffix(b"/").unwrap_or(name);
