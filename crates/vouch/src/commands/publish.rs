@@ -1,3 +1,5 @@
+mod source_snapshot;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +9,7 @@ use vouch_tree::{Iv, TreeName};
 use vouch_tree_publish::{LEVEL_DEFAULT, Options, Progress, Signer, Summary};
 use vouch_tree_store::{Database, WriteOptions};
 
+use self::source_snapshot::SourceSnapshot;
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::passphrase::PassphraseArgs;
@@ -66,6 +69,13 @@ pub(crate) struct Args {
     /// Do not cross into other file systems.
     #[arg(long)]
     one_file_system: bool,
+    /// Read a snapshot of DIR, so that the revision has all files as they were at one moment.
+    ///
+    /// `new` makes a read-only btrfs snapshot for the time of the run; DIR must be the root of a
+    /// subvolume. NAME is a snapshot in DIR's .snapshot, .snap or .zfs/snapshot. A value with a
+    /// slash is the directory of a snapshot. The summary names the snapshot.
+    #[arg(long, value_name = "new|NAME|PATH")]
+    from_snapshot: Option<String>,
     /// Directory, relative to DIR, whose names are hidden until used; may be repeated.
     #[arg(long, value_name = "PATH")]
     opaque: Vec<PathBuf>,
@@ -101,6 +111,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         };
         return Err(failure.cure("give the directory to publish"));
     }
+    let snapshot = args.from_snapshot.as_deref().map(|from| SourceSnapshot::find(&args.source, from)).transpose()?;
     let (db, wait) = (args.db, args.wait);
     let options = Options {
         clock_was_ahead: args.clock_was_ahead,
@@ -113,8 +124,13 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         private: keys::identities(&args.keys),
         level: args.level,
         threads: args.threads.map_or(0, usize::from),
+        snapshot: snapshot.as_ref().map(|snapshot| snapshot.options),
         ..Options::new(args.source, name, when::now_s(), duration_s)
     };
+    // What lies in the live directory lies in its snapshots.
+    vouch_tree_publish::check_outside_source(&options, &db, &args.keys)?;
+    let source = snapshot.as_ref().map_or_else(|| options.source.clone(), |snapshot| snapshot.path.clone());
+    let options = Options { source, ..options };
     // Check the options first: an invalid publication leaves no database behind.
     vouch_tree_publish::check_options(&options)?;
     vouch_tree_publish::check_outside_source(&options, &db, &args.keys)?;
@@ -130,7 +146,11 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let summary = watched(global, &progress, || vouch_tree_publish::publish(&writer, &Signer { key: &key, cert }, &options, &progress));
     drop(taken);
     let summary = summary?;
-    if args.json { output::json(&Report::new(&summary)) } else { output::text(&summary_text(&summary)) }
+    let read_from = snapshot.as_ref().map(|snapshot| snapshot.name.as_str());
+    match args.json {
+        true => output::json(&Report::new(&summary, read_from)),
+        false => output::text(&summary_text(&summary, read_from)),
+    }
 }
 
 fn watched<T>(global: &Global, progress: &Arc<Progress>, work: impl FnOnce() -> T) -> T {
@@ -150,7 +170,7 @@ fn watched<T>(global: &Global, progress: &Arc<Progress>, work: impl FnOnce() -> 
     result
 }
 
-fn summary_text(s: &Summary) -> String {
+fn summary_text(s: &Summary, snapshot: Option<&str>) -> String {
     let c = &s.counts;
     let mut text = String::new();
     for skipped in &s.skipped {
@@ -167,6 +187,9 @@ fn summary_text(s: &Summary) -> String {
         vec!["new".to_owned(), format!("{} in {} frames", output::bytes(s.new_bytes), s.new_frames)],
         vec!["shared".to_owned(), format!("{} in {} frames", output::bytes(s.shared_bytes), s.shared_frames)],
     ];
+    if let Some(snapshot) = snapshot {
+        rows.push(vec!["snapshot".to_owned(), snapshot.to_owned()]);
+    }
     if s.adopted_bytes > 0 {
         rows.push(vec!["taken over".to_owned(), format!("{} from an interrupted run", output::bytes(s.adopted_bytes))]);
     }
@@ -201,6 +224,8 @@ struct Report {
     skipped: Vec<Skipped>,
     skipped_count: u64,
     seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -210,7 +235,7 @@ struct Skipped {
 }
 
 impl Report {
-    fn new(s: &Summary) -> Report {
+    fn new(s: &Summary, snapshot: Option<&str>) -> Report {
         Report {
             name: s.name.to_string(),
             hostid: s.name.hostid().to_string(),
@@ -232,6 +257,7 @@ impl Report {
             skipped: s.skipped.iter().map(|skipped| Skipped { path: skipped.path.clone(), why: skipped.why.clone() }).collect(),
             skipped_count: s.skipped_count,
             seconds: s.elapsed.as_secs_f64(),
+            snapshot: snapshot.map(str::to_owned),
         }
     }
 }

@@ -124,3 +124,80 @@ fn second_writer_gets_database_busy_error() {
     let location = format!("127.0.0.1:{}", world.port);
     world.expect_err(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["db"]);
 }
+
+#[test]
+fn snapshot_is_published_instead_of_the_live_directory() {
+    let world = TestSite::new();
+    world.write("src/file", "live");
+    world.write("src/.snapshot/daily/file", "daily");
+    world.write("elsewhere/file", "elsewhere");
+    let publish = |from: &str| world.publish_with(&["--from-snapshot", from]);
+    let report = publish("daily");
+    assert_eq!((&report["snapshot"], &report["files"]), (&Value::from("daily"), &Value::from(1)));
+    let _replica = world.serve();
+    let shows = |content: &str| {
+        // The replica sees a new revision after a moment.
+        let read = || world.run_ok(["cat", "--no-cache", &world.name("/file")]);
+        assert!(eventually(Duration::from_secs(60), || read() == content), "not {content:?} but {:?}", read());
+    };
+    shows("daily");
+    publish("./elsewhere");
+    shows("elsewhere");
+    // It is unknown when the snapshot was taken, so none of its files is taken as unchanged.
+    assert_eq!([&publish("daily")["files_read"], &publish("daily")["files_read"]], [1, 1]);
+    shows("daily");
+    let location = format!("127.0.0.1:{}", world.port);
+    let args = |db: &str, from: &str| {
+        ["publish", "src", "--db", db, "--keys", "keys", "--location", &location, "--from-snapshot", from].map(str::to_owned)
+    };
+    for missing in ["none", "../elsewhere/none", "..", "."] {
+        world.expect_err(4, args("db", missing), &["no snapshot of src"]);
+    }
+    world.expect_err(3, args("src/db", "daily"), &["src/db"]);
+    world.expect_err(3, args("db", "new"), &["not the root of a btrfs subvolume", "--from-snapshot"]);
+}
+
+/// In a mount namespace of its own.
+const PUBLISH_SUBVOLUME: &str = r#"
+set -eu
+truncate -s 320M image; mkfs.btrfs -q image; mkdir volume; mount -o loop image volume
+btrfs subvolume create volume/src >/dev/null
+echo first >volume/src/file
+ln volume/src/file volume/src/linked
+publish() {
+    "$VOUCH" publish volume/src --db db --keys keys --location 127.0.0.1 --json --from-snapshot new >"$1"
+    [ ! -e volume/src/.vouch-snapshot ]
+}
+# A file that changed within two seconds before the snapshot is read again.
+sleep 4
+publish one
+# Left by a killed run.
+btrfs subvolume snapshot -r volume/src volume/src/.vouch-snapshot >/dev/null
+publish two
+echo more >volume/src/more
+sleep 4
+publish three
+umount volume
+"#;
+
+#[test]
+fn btrfs_snapshot_lives_as_long_as_the_publication() {
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !is_available("root and btrfs-progs", is_root() && has("btrfs") && has("mkfs.btrfs")) {
+        return;
+    }
+    let world = TestSite::new();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", PUBLISH_SUBVOLUME]).current_dir(world.path(""));
+    let output = command.env("VOUCH", env!("CARGO_BIN_EXE_vouch")).env("VOUCH_CONFIG", "/dev/null").output().expect("unshare");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("unknown filesystem type") {
+        return println!("skipped: this kernel has no btrfs");
+    }
+    assert!(output.status.success(), "{errors}");
+    let [one, two, three] = ["one", "two", "three"].map(|name| world.json(name));
+    assert!(one["snapshot"].as_str().expect("named").starts_with("made at "), "{one}");
+    // The next snapshot has other device numbers and the same files.
+    assert_eq!([&one["files_read"], &two["files_read"], &three["files_read"]], [1, 0, 1]);
+    assert_eq!([&one["files"], &two["files"], &three["files"]], [2, 2, 3]);
+}
