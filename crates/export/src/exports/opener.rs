@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use vouch_tree_client::FaultObserver;
 use vouch_vfs::FileSystem;
-use vouch_vfs_posix::{ExportError, IdStore, PosixFs};
+use vouch_vfs_posix::{ExportError, IdStore, PosixFs, SnapshotFs};
 
 use super::syntax::{Options, Source};
 use super::trees::Trees;
@@ -27,20 +27,28 @@ impl FileSystemOpener {
     pub(crate) fn open(&self, source: &Source, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
         match source {
             Source::Directory(path) => self.directory(Path::new(OsStr::from_bytes(path)), options),
+            Source::Tree(_) if options.snapshots().is_some() => {
+                Err(io::Error::other("a published tree has revisions instead of snapshots; remove the option snapshots"))
+            }
             Source::Tree(what) => Ok(Arc::new(self.trees.open(what)?)),
         }
     }
 
     fn directory(&self, path: &Path, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
         let plain = vouch_vfs_posix::Options { cross_mounts: options.cross_mounts, ..vouch_vfs_posix::Options::default() };
+        let snapshots = options.snapshots();
         match PosixFs::open(path, plain.clone()) {
-            Ok(file_system) if !options.cross_mounts => return Ok(Arc::new(file_system)),
+            // Below a mount point or in a snapshot may be a file system without handles.
+            Ok(file_system) if !options.cross_mounts && snapshots.is_none() => return Ok(Arc::new(file_system)),
             Ok(_) | Err(ExportError::NeedsIds(_)) => {}
             Err(error) => return Err(plainly(error)),
         }
         let store = self.store(path)?;
         let file_system = PosixFs::open(path, vouch_vfs_posix::Options { ids: Some(store), ..plain }).map_err(plainly)?;
-        Ok(Arc::new(file_system))
+        match snapshots {
+            Some(snapshots) => Ok(Arc::new(SnapshotFs::open(file_system, snapshots).map_err(plainly)?)),
+            None => Ok(Arc::new(file_system)),
+        }
     }
 
     /// Open stores are shared: an export with new options opens before the old one closes.

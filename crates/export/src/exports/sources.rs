@@ -12,6 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vouch_nfs4_server::{Export, ExportId, Exports, ExportsError, Transport};
 use vouch_vfs::FileSystem;
+use vouch_vfs_posix::SnapshotOptions;
 
 use super::client_matcher::ClientRules;
 use super::mount_identity::MountIdentity;
@@ -70,13 +71,16 @@ fn open_remedy(error: &io::Error) -> &'static str {
 
 pub(crate) type OpenFileSystem = Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
 
+/// With the options that its file system is opened with.
+type SourceKey = (Source, bool, Option<SnapshotOptions>);
+
 /// File systems that stay exported stay open at a reload.
 pub(crate) struct Sources {
     list: ExportList,
     hosts: Arc<Hosts>,
     open: OpenFileSystem,
     transport_max: Transport,
-    known: Mutex<HashMap<(Source, bool), Known>>,
+    known: Mutex<HashMap<SourceKey, Known>>,
     /// Hosts and netgroups of the last loaded list, and its need for client names.
     named: Mutex<(Vec<String>, Vec<String>, bool)>,
 }
@@ -281,13 +285,8 @@ impl Sources {
     }
 
     /// Opens a source, unless the list in force has it open. `kept`: what the next list keeps open.
-    fn file_system(
-        &self,
-        source: &Source,
-        options: &Options,
-        kept: &mut HashMap<(Source, bool), Known>,
-    ) -> io::Result<Arc<dyn FileSystem>> {
-        let key = (source.clone(), options.cross_mounts);
+    fn file_system(&self, source: &Source, options: &Options, kept: &mut HashMap<SourceKey, Known>) -> io::Result<Arc<dyn FileSystem>> {
+        let key = (source.clone(), options.cross_mounts, options.snapshots());
         // A replaced directory is another export: open files belong to the earlier one.
         let mount_identity = MountIdentity::of(source);
         let known = self.known.lock().get(&key).filter(|known| known.mount_identity == mount_identity).cloned();
@@ -310,6 +309,12 @@ fn require_same_options(entry: &Entry, options: &Options, name: &str) -> Result<
     if entry.clients.iter().any(|client| client.options.locations != options.locations && client.options.locations.is_some()) {
         return Err(SourceError::Lines(format!(
             "line {}: {name} has different refer= or replicas= options; write the same one for all its clients",
+            entry.line
+        )));
+    }
+    if entry.clients.iter().any(|client| client.options.differs_in_snapshots(options)) {
+        return Err(SourceError::Lines(format!(
+            "line {}: {name} has different snapshots or snapdir= options; write the same ones for all its clients",
             entry.line
         )));
     }
@@ -336,6 +341,7 @@ fn first(entry: &Entry) -> Options {
         options.cross_mounts &= client.options.cross_mounts;
         options.sync |= client.options.sync;
         options.locations = options.locations.take().or_else(|| client.options.locations.clone());
+        options.share_snapshots(&client.options);
         options.mount_point = options.mount_point.take().or_else(|| client.options.mount_point.clone());
     }
     options

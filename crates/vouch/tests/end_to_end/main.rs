@@ -39,6 +39,7 @@ mod read_commands;
 mod replica_attacks;
 mod replica_tls;
 mod service_manager;
+mod snapshots;
 mod status;
 mod test_site;
 mod upgrade;

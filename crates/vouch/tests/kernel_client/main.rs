@@ -100,6 +100,35 @@ fn restarted_server_keeps_opens_locks_and_acknowledged_data() {
     }
 }
 
+#[test]
+fn snapshots_are_read_over_restart_and_removal_of_another() {
+    for version in VERSIONS {
+        let Some(network) = Network::new() else { return };
+        let snapshots = tempfile::tempdir().expect("a temporary directory");
+        let write = |name: &str, text: &str| {
+            std::fs::create_dir_all(snapshots.path().join(name).join("dir")).expect("directories");
+            std::fs::write(snapshots.path().join(name).join("dir/file"), text).expect("a file");
+        };
+        write("one", "first");
+        write("two", "second");
+        let options = format!("rw,no_root_squash,sec=sys,snapshots={}", snapshots.path().display());
+        let mut server = Server::start_with(&network, ServerOptions { options, ..ServerOptions::default() });
+        std::fs::create_dir(server.path("dir")).expect("a directory");
+        std::fs::write(server.path("dir/file"), "live").expect("a file");
+        let guest = Guest::new(&network, &server).set("VERSION", version).start("snapshots.sh");
+        server.wait_for("ready");
+        server.kill();
+        server.restart();
+        std::fs::write(server.path("restarted"), "").expect("a file");
+        server.wait_for("survived");
+        std::fs::remove_dir_all(snapshots.path().join("one")).expect("removed");
+        write("three", "third");
+        std::fs::write(server.path("removed"), "").expect("a file");
+        let out = guest.ok();
+        assert!(out.contains("ok: a new snapshot shows"), "{version}: {out}");
+    }
+}
+
 /// The client follows a referral to the standard port.
 #[test]
 fn client_follows_referral_to_the_other_server() {

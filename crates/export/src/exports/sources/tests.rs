@@ -54,6 +54,29 @@ fn crossmnt_needs_all_clients_of_the_path() {
 }
 
 #[test]
+fn clients_of_a_path_share_its_snapshots() {
+    let asked = |clients: &str| {
+        let asked = Arc::new(parking_lot::Mutex::new(None));
+        let seen = asked.clone();
+        let open = move |_: &Source, options: &Options| {
+            *seen.lock() = options.snapshots();
+            Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>)
+        };
+        let (_file, list) = file(&format!("/srv {clients}\n"));
+        let loaded = Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)).load();
+        loaded.map(|_| asked.lock().clone()).map_err(|error| error.to_string())
+    };
+    let at = |path: &str, is_visible| Some(SnapshotOptions { pattern: vouch_vfs_posix::SnapshotPattern::parse(path), is_visible });
+    assert_eq!(asked("a b").unwrap(), None);
+    assert_eq!(asked("a b(snapdir=visible)").unwrap(), None);
+    assert_eq!(asked("a(ro) b(snapshots=/snaps,snapdir=visible)").unwrap(), at("/snaps", true));
+    assert_eq!(asked("a(snapshots=/snaps) b(snapshots=/snaps/*)").unwrap(), at("/snaps", false));
+    assert_eq!(asked("a(snapshots)").unwrap(), Some(SnapshotOptions { pattern: None, is_visible: false }));
+    assert!(asked("a(snapshots=/snaps) b(snapshots=/other)").unwrap_err().contains("different snapshots"));
+    assert!(asked("a(snapdir=hidden,snapshots=/s) b(snapdir=visible)").unwrap_err().contains("snapdir="));
+}
+
+#[test]
 fn root_export_moves_others_below_it() {
     let (_file, list) = file("/srv *(ro,fsid=0)\n/srv/a *\n/other *\n");
     let loaded = sources(list).load().unwrap();

@@ -1,6 +1,7 @@
 mod locations;
 
 use vouch_nfs4_server::{Flavour, FlavourAccess, Locations, Squash, SquashWho, Transport};
+use vouch_vfs_posix::{SnapshotOptions, SnapshotPattern};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsid {
@@ -31,6 +32,10 @@ pub(crate) struct Options {
     pub(crate) locations: Option<Locations>,
     /// Weakest transport that `xprtsec=` lists.
     pub(crate) transport_min: Transport,
+    /// `snapshots`: where they are; `Some(None)`: where the file system itself shows them.
+    snapshots: Option<Option<SnapshotPattern>>,
+    /// `snapdir=visible`.
+    snapshots_visible: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +72,8 @@ impl Default for Options {
             machine_writes: false,
             locations: None,
             transport_min: Transport::Clear,
+            snapshots: None,
+            snapshots_visible: None,
         }
     }
 }
@@ -127,9 +134,30 @@ impl Options {
                 })?;
                 self.locations = Some(Locations { is_referral: name == "refer", list });
             }
+            ("snapshots", None) => self.snapshots = Some(None),
+            ("snapshots", Some(value)) => self.snapshots = Some(Some(snapshots(option, value)?)),
+            ("snapdir", Some("visible")) => self.snapshots_visible = Some(true),
+            ("snapdir", Some("hidden")) => self.snapshots_visible = Some(false),
+            ("snapdir", _) => return Err(option_error(option, "is neither visible nor hidden", "write snapdir=visible or snapdir=hidden")),
             _ => return Err(unsupported(option, name, value)),
         }
         Ok(())
+    }
+
+    pub(crate) fn snapshots(&self) -> Option<SnapshotOptions> {
+        let pattern = self.snapshots.clone()?;
+        Some(SnapshotOptions { pattern, is_visible: self.snapshots_visible.unwrap_or(false) })
+    }
+
+    /// Clients of one export share its snapshots: what one line leaves out, another may say.
+    pub(crate) fn share_snapshots(&mut self, other: &Options) {
+        self.snapshots = self.snapshots.take().or_else(|| other.snapshots.clone());
+        self.snapshots_visible = self.snapshots_visible.or(other.snapshots_visible);
+    }
+
+    pub(crate) fn differs_in_snapshots(&self, shared: &Options) -> bool {
+        self.snapshots.is_some() && self.snapshots != shared.snapshots
+            || self.snapshots_visible.is_some() && self.snapshots_visible != shared.snapshots_visible
     }
 
     fn set_read_only(&mut self, read_only: bool) {
@@ -217,6 +245,11 @@ impl Options {
     pub(super) fn set_flavour(&mut self, flavour: Flavour) {
         self.flavours = vec![FlavourRights::new(flavour)];
     }
+}
+
+fn snapshots(option: &str, path: &str) -> Result<SnapshotPattern, OptionIssue> {
+    let advice = "write snapshots=DIR, or snapshots=DIR/*/PATH where each snapshot has the directory below PATH";
+    SnapshotPattern::parse(path).ok_or_else(|| option_error(option, "is not a directory of snapshots", advice))
 }
 
 /// One listed transport suffices, and a stronger one always does.
