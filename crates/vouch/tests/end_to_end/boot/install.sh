@@ -6,6 +6,7 @@ hostid=${NAME#*,}
 wait_for_boot
 began=$(date +%s%N)
 dpkg -i vouch_*.deb >dpkg.log 2>&1 || fail "dpkg -i: $(cat dpkg.log)"
+! grep 'Syntax: ' dpkg.log || fail "dpkg -i complains about its own commands"
 mkdir /software
 mount -t vouch "$NAME" /software
 head -c 1 /software/hello >/dev/null
@@ -37,9 +38,10 @@ keep = 3
 
 [serve]
 db = ["/srv/vouch/tools", "/srv/vouch/own"]
+accept-statements = "/var/lib/vouch-serve/statements"
 
 [export]
-exports = ["/etc/exports"]
+exports = ["/etc/exports", "/etc/exports.d"]
 END
 vouch config check
 echo '/srv/data *(rw,sec=sys)' >/etc/exports

@@ -13,6 +13,7 @@ settled is_another_mount || fail "vouch-mount does not restart: $(systemctl stat
 
 umount /software /opt/tools /vouch/tools
 dpkg -r vouch >dpkg.log 2>&1 || fail "dpkg -r: $(cat dpkg.log)"
+! grep 'Syntax: ' dpkg.log || fail "dpkg -r complains about its own commands"
 [ ! -e /usr/bin/vouch ] || fail "dpkg -r leaves the program"
 [ -z "$(systemctl list-units --plain --no-legend --state=active 'vouch-*')" ] || fail "services outlive their package: $(systemctl list-units 'vouch-*')"
 [ -z "$(processes)" ] || fail "processes outlive their package: $(processes)"
