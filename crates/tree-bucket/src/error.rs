@@ -17,7 +17,7 @@ pub(crate) fn describe(at: &str, endpoint: &str, error: &Error) -> BucketError {
         Error::AlreadyExists { .. } | Error::Precondition { .. } => {
             (BucketErrorKind::Busy, format!("{at}: another writer was first; run the command again"))
         }
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (
+        _ if is_refused(error, &said) => (
             BucketErrorKind::Denied,
             format!(
                 "{at}: {endpoint} refuses the request: {said}; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, \
@@ -38,6 +38,11 @@ pub(crate) fn describe(at: &str, endpoint: &str, error: &Error) -> BucketError {
     BucketError { kind, text }
 }
 
+/// Servers answer a wrong region as a malformed request.
+fn is_refused(error: &Error, said: &str) -> bool {
+    matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) || said.starts_with("AuthorizationHeaderMalformed")
+}
+
 /// The innermost reason in one line: code and message of the server.
 fn reason(error: &Error) -> String {
     let mut all = error.to_string();
@@ -50,7 +55,7 @@ fn reason(error: &Error) -> String {
         source = inner.source();
     }
     if let (Some(code), Some(message)) = (element(&all, "Code"), element(&all, "Message")) {
-        return format!("{code}: {message}");
+        return format!("{code}: {}", message.replace("&#34;", "\"").replace("&quot;", "\""));
     }
     let line: String = all.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().filter(|c| !c.is_control()).take(REASON_LEN_MAX).collect()
@@ -81,6 +86,10 @@ mod tests {
             )
         );
         assert!(!described.text.contains('\n') && !described.text.contains("AWSAccessKeyId>"));
+        let body = "<Error><Code>AuthorizationHeaderMalformed</Code><Message>the region &#34;x&#34; is wrong</Message></Error>";
+        let described = describe("s3://b/p", "https://s3.example", &Error::Generic { store: "S3", source: body.into() });
+        assert_eq!(described.kind, BucketErrorKind::Denied);
+        assert!(described.text.contains("the region \"x\" is wrong") && described.text.contains("AWS_REGION"), "{}", described.text);
         let error = Error::NotFound { path: "p".into(), source: "<Code>NoSuchBucket</Code>".into() };
         assert_eq!(describe("s3://b/p", "https://s3.example", &error).kind, BucketErrorKind::Invalid);
     }
