@@ -75,9 +75,10 @@ impl ServerCredentials {
         let verifier = match &files.client_authorities {
             None => None,
             Some(path) => {
-                let lists = revocation_lists(&files.revoked, &mut revocation_due)?;
+                let roots = Arc::new(roots(path)?);
+                let lists = revocation_lists(&files.revoked, &roots, &mut revocation_due)?;
                 // A list of one authority says nothing about the certificates of another.
-                let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider())
+                let builder = WebPkiClientVerifier::builder_with_provider(roots, provider())
                     .with_crls(lists)
                     .allow_unknown_revocation_status()
                     .allow_unauthenticated();
@@ -177,11 +178,13 @@ fn roots(path: &Path) -> Result<RootCertStore, CredentialError> {
     Ok(roots)
 }
 
-fn revocation_lists(paths: &[PathBuf], due: &mut Option<i64>) -> Result<Vec<CertificateRevocationListDer<'static>>, CredentialError> {
+type RevocationLists = Vec<CertificateRevocationListDer<'static>>;
+
+fn revocation_lists(paths: &[PathBuf], roots: &Arc<RootCertStore>, due: &mut Option<i64>) -> Result<RevocationLists, CredentialError> {
     let mut lists = Vec::new();
     for path in paths {
         let bytes = std::fs::read(path).map_err(|error| fault(path, error))?;
-        let found: Vec<CertificateRevocationListDer<'static>> = match bytes.starts_with(&[0x30]) {
+        let found: RevocationLists = match bytes.starts_with(&[0x30]) {
             true => vec![CertificateRevocationListDer::from(bytes)],
             false => CertificateRevocationListDer::pem_slice_iter(&bytes)
                 .collect::<Result<_, _>>()
@@ -197,6 +200,10 @@ fn revocation_lists(paths: &[PathBuf], due: &mut Option<i64>) -> Result<Vec<Cert
                 (one, other) => one.or(other),
             };
         }
+        // The verifier of all lists does not tell which one it refuses.
+        WebPkiClientVerifier::builder_with_provider(roots.clone(), provider()).with_crls(found.clone()).build().map_err(|error| {
+            fault(path, format!("{error}; the list must be an X.509 CRL of version 2 with a CRL number (crlnumber of `openssl ca`)"))
+        })?;
         lists.extend(found);
     }
     Ok(lists)
@@ -204,4 +211,31 @@ fn revocation_lists(paths: &[PathBuf], due: &mut Option<i64>) -> Result<Vec<Cert
 
 fn fault(path: &Path, what: impl ToString) -> CredentialError {
     CredentialError { path: path.to_owned(), what: what.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By `openssl ca -gencrl` without `crlnumber`.
+    const LIST_OF_VERSION_1: &str = "-----BEGIN X509 CRL-----
+MIGdMEQwCgYIKoZIzj0EAwIwFjEUMBIGA1UEAwwLRXhhbXBsZSBORlMXDTI2MTEy
+NjE1NDMzM1oYDzIwNzYwMzA4MTU0MzMzWjAKBggqhkjOPQQDAgNJADBGAiEAgbvd
+CY4kyxPJy8YT+0Va/lX7VrABg9iIeeG/1bfHoOACIQDCQUwiUppbN3CyrlGcWwzI
+9gYQQEJOeVb4w47drAjNhg==
+-----END X509 CRL-----
+";
+
+    #[test]
+    fn unusable_revocation_list_is_named_with_its_cure() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("clients.crl");
+        std::fs::write(&path, LIST_OF_VERSION_1).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().der().clone()).unwrap();
+        let error = revocation_lists(std::slice::from_ref(&path), &Arc::new(roots), &mut None).unwrap_err();
+        assert_eq!(error.path, path);
+        assert!(error.what.contains("version 2 with a CRL number"), "{}", error.what);
+    }
 }
