@@ -358,6 +358,10 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
     let mut files = Vec::new();
     for path in paths {
         let failed = |source| SourceError::File { path: path.clone(), source };
+        // A missing /etc/exports.d has no files, as in exports(5).
+        if path.extension().is_some_and(|extension| extension == "d") && !path.exists() {
+            continue;
+        }
         if !path.is_dir() {
             files.push(path.clone());
             continue;

@@ -124,6 +124,16 @@ fn directory_source_reads_its_exports_files() {
 }
 
 #[test]
+fn missing_directory_of_lists_is_empty_and_missing_list_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let list = directory.path().join("exports");
+    fs::write(&list, "/a *\n").unwrap();
+    let load = |paths: Vec<std::path::PathBuf>| sources(ExportList::Files(paths)).load();
+    assert_eq!(places(&load(vec![list, directory.path().join("exports.d")]).unwrap()), ["/a"]);
+    assert!(matches!(load(vec![directory.path().join("missing")]), Err(SourceError::File { .. })));
+}
+
+#[test]
 fn command_line_directory_is_one_export() {
     let directory = tempfile::tempdir().unwrap();
     let one = |pseudo: &str, options: &str| {
