@@ -1,4 +1,4 @@
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,14 @@ pub struct ExportConfig {
     pub exports: ExportList,
     pub listen: Vec<SocketAddr>,
     pub passed: Vec<Arc<TcpListener>>,
+    /// Addresses of this server that a client may use together (session trunking). If empty, those
+    /// that it listens on.
+    pub trunk: Vec<IpAddr>,
     pub metrics: Option<SocketAddr>,
     pub state: PathBuf,
+    /// Key of the filehandles, shared by the heads of published trees. If `None`, an own one in the
+    /// state directory.
+    pub filehandle_key: Option<PathBuf>,
     /// Also the length of the grace period after a restart.
     pub lease: Duration,
     /// Worker threads; one for each core if `None`.

@@ -21,6 +21,8 @@ pub enum StateError {
     Busy(PathBuf),
     #[error("state directory {0} is accessible by other users (mode {1:04o}) and holds keys; run `chmod 700 {0}`")]
     Accessible(PathBuf, u32),
+    #[error("{0} is accessible by other users (mode {1:04o}) and holds a key; run `chmod 600 {0}`")]
+    AccessibleKey(PathBuf, u32),
     #[error("{0}: not {1} hexadecimal digits; restore the file from a backup, or remove it and remount all clients")]
     Malformed(PathBuf, usize),
     #[error("{path}: {source}")]
@@ -45,9 +47,13 @@ impl StateDirectory {
         }
     }
 
-    /// Authenticates filehandles. Created at the first start; it must move along with the exports.
-    pub(super) fn filehandle_key(&self) -> Result<Zeroizing<[u8; 32]>, StateError> {
-        self.secret("filehandle.key").map(Zeroizing::new)
+    /// Authenticates filehandles. Created at the first start, unless `shared` names the key of
+    /// several heads; it must move along with the exports.
+    pub(super) fn filehandle_key(&self, shared: Option<&Path>) -> Result<Zeroizing<[u8; 32]>, StateError> {
+        match shared {
+            Some(path) => shared_key(path).map(Zeroizing::new),
+            None => self.secret("filehandle.key").map(Zeroizing::new),
+        }
     }
 
     /// RFC 8881, section 2.5. Created at the first start.
@@ -64,12 +70,7 @@ impl StateDirectory {
         let path = self.path.join(name);
         let failed = |source| StateError::Io { path: path.clone(), source };
         match File::open(&path) {
-            Ok(file) => {
-                let mut text = Zeroizing::new(String::new());
-                file.take(4096).read_to_string(&mut text).map_err(failed)?;
-                let bytes = HEX.decode(text.trim().as_bytes()).ok().map(Zeroizing::new);
-                bytes.and_then(|bytes| bytes.as_slice().try_into().ok()).ok_or(StateError::Malformed(path, 2 * N))
-            }
+            Ok(file) => parse(file, &path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut bytes = [0; N];
                 getrandom::fill(&mut bytes).map_err(|error| failed(io::Error::other(error.to_string())))?;
@@ -91,6 +92,23 @@ impl StateDirectory {
     }
 }
 
+fn shared_key<const N: usize>(path: &Path) -> Result<[u8; N], StateError> {
+    let failed = |source| StateError::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(StateError::AccessibleKey(path.to_owned(), mode));
+    }
+    parse(file, path)
+}
+
+fn parse<const N: usize>(file: File, path: &Path) -> Result<[u8; N], StateError> {
+    let mut text = Zeroizing::new(String::new());
+    file.take(4096).read_to_string(&mut text).map_err(|source| StateError::Io { path: path.to_owned(), source })?;
+    let bytes = HEX.decode(text.trim().as_bytes()).ok().map(Zeroizing::new);
+    bytes.and_then(|bytes| bytes.as_slice().try_into().ok()).ok_or_else(|| StateError::Malformed(path.to_owned(), 2 * N))
+}
+
 pub fn control_path(state: &Path) -> PathBuf {
     state.join("control.sock")
 }
@@ -105,11 +123,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b");
         let state = StateDirectory::open(&path).unwrap();
-        let (key, id) = (state.filehandle_key().unwrap(), state.server_id().unwrap());
+        let (key, id) = (state.filehandle_key(None).unwrap(), state.server_id().unwrap());
         assert_ne!(key[..16], id);
         drop(state);
         let state = StateDirectory::open(&path).unwrap();
-        assert_eq!((state.filehandle_key().unwrap(), state.server_id().unwrap()), (key, id));
+        assert_eq!((state.filehandle_key(None).unwrap(), state.server_id().unwrap()), (key, id));
         assert_eq!(fs::metadata(path.join("filehandle.key")).unwrap().mode() & 0o777, 0o600);
     }
 
@@ -134,7 +152,22 @@ mod tests {
         let path = directory.path().join("s");
         let state = StateDirectory::open(&path).unwrap();
         fs::write(path.join("filehandle.key"), "abc").unwrap();
-        assert!(matches!(state.filehandle_key(), Err(StateError::Malformed(..))));
+        assert!(matches!(state.filehandle_key(None), Err(StateError::Malformed(..))));
         assert_eq!(fs::read(path.join("filehandle.key")).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn shared_key_replaces_own_and_must_be_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = directory.path().join("key");
+        fs::write(&shared, format!("{}\n", "ab".repeat(32))).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o640)).unwrap();
+        let state = StateDirectory::open(&directory.path().join("s")).unwrap();
+        assert!(matches!(state.filehandle_key(Some(&shared)), Err(StateError::AccessibleKey(_, 0o640))));
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(*state.filehandle_key(Some(&shared)).unwrap(), [0xab; 32]);
+        assert!(!directory.path().join("s/filehandle.key").exists());
+        fs::write(&shared, "ab").unwrap();
+        assert!(matches!(state.filehandle_key(Some(&shared)), Err(StateError::Malformed(_, 64))));
     }
 }

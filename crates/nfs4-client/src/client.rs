@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use vouch_nfs4::ClientId;
 use vouch_nfs4::op::Args;
@@ -16,11 +15,11 @@ use vouch_oncrpc::RecordReader;
 use vouch_xdr::Writer;
 
 use crate::gss::needs_new_context;
-use crate::handshake::bind;
 use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks, Protection, Renewal, Reply, TlsClient};
 
 mod background;
 mod callback_context;
+mod connect;
 mod receive;
 mod resend;
 mod shutdown;
@@ -38,6 +37,10 @@ impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Io for S {}
 pub struct Config {
     /// The server.
     pub address: SocketAddr,
+    /// Other addresses of the same server. The connections of the session are spread over all
+    /// addresses, and a connection moves to the next one if its address does not answer (session
+    /// trunking, RFC 8881, section 2.10.5).
+    pub trunk: Vec<SocketAddr>,
     /// 0, 1 or 2.
     pub minor: u32,
     /// Connections of the session (4.1).
@@ -64,6 +67,7 @@ impl Config {
         let record_len_max = identity.message_len_max as usize + 4096;
         Self {
             address,
+            trunk: Vec::new(),
             minor,
             connections: 1,
             identity,
@@ -86,7 +90,8 @@ pub struct Client {
 pub(crate) struct Shared {
     state: Mutex<State>,
     slot_free: Notify,
-    address: SocketAddr,
+    /// Not empty. The connection `n` prefers the address `n` modulo their number.
+    addresses: Vec<SocketAddr>,
     tls: Option<TlsClient>,
     minor: u32,
     renewal: Option<Renewal>,
@@ -168,7 +173,7 @@ impl Client {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             slot_free: Notify::new(),
-            address: config.address,
+            addresses: std::iter::once(config.address).chain(config.trunk).collect(),
             tls: config.tls,
             minor: config.minor,
             renewal: config.renewal,
@@ -177,11 +182,11 @@ impl Client {
             owners: 0.into(),
         });
         let client = Self { shared };
-        let mut first = client.shared.open_stream().await?;
+        let mut first = client.shared.open_stream(0).await?;
         client.register(&mut first).await?;
         client.add_connection(first);
-        for _ in 1..config.connections.max(1) {
-            let stream = client.shared.connect_to_session().await?;
+        for at in 1..config.connections.max(1) {
+            let stream = client.shared.connect_to_session(at).await?;
             client.add_connection(stream);
         }
         Ok(client)
@@ -216,7 +221,7 @@ impl Client {
     /// session is new, and also the client identifier if the server restarted. Calls in flight
     /// fail. The caller must reclaim its state.
     pub async fn renew(&self) -> Result<(), Error> {
-        let mut stream = self.shared.open_stream().await?;
+        let mut stream = self.shared.open_stream(0).await?;
         let lost = self.shared.state.lock().core.clear_session();
         self.shared.fail_calls(lost);
         let registered = self.register(&mut stream).await;
@@ -387,25 +392,6 @@ impl Shared {
             }
         }
     }
-
-    async fn open_stream(&self) -> Result<Stream, Error> {
-        let stream = TcpStream::connect(self.address).await?;
-        stream.set_nodelay(true)?;
-        match &self.tls {
-            None => Ok(Box::new(stream)),
-            Some(tls) => Ok(Box::new(tls.upgrade_async(stream).await?)),
-        }
-    }
-
-    async fn connect_to_session(&self) -> Result<Stream, Error> {
-        let mut stream = self.open_stream().await?;
-        let session = self.state.lock().core.session();
-        if let Some(session) = session {
-            let call = self.encode_call(|_| Some((CallKind::Sessionless, bind(session))))?;
-            self.exchange(&mut stream, call, |_, mut body| body.next_ok().map(drop)).await?;
-        }
-        Ok(stream)
-    }
 }
 
 async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: Stream, wake: Arc<Notify>) {
@@ -418,7 +404,7 @@ async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: 
         }
         let reconnected = tokio::time::timeout(client.reconnect_timeout, async {
             loop {
-                match client.connect_to_session().await {
+                match client.connect_to_session(at).await {
                     Ok(stream) => return Some(stream),
                     // The next caller sees the error and registers the client again.
                     Err(Error::Refused { .. }) => return None,

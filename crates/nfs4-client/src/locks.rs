@@ -33,6 +33,18 @@ impl Client {
         offset: u64,
         length: u64,
     ) -> Result<Result<Lock, LockConflict>, Error> {
+        self.lock_as(file, owner, kind, (offset, length), false).await
+    }
+
+    /// `reclaim`: the lock is from before a restart or move of the server.
+    pub(crate) async fn lock_as(
+        &self,
+        file: &mut OpenFile,
+        owner: &[u8],
+        kind: LockType,
+        (offset, length): (u64, u64),
+        reclaim: bool,
+    ) -> Result<Result<Lock, LockConflict>, Error> {
         let client = if self.minor() == 0 { self.id() } else { ClientId(0) };
         let new = NewLockOwner {
             open_seq: if self.minor() == 0 { file.seq } else { OwnerSeq(0) },
@@ -40,7 +52,7 @@ impl Client {
             lock_seq: OwnerSeq(0),
             owner: StateOwner { client, owner: Bytes(owner) },
         };
-        let args = LockArgs { kind, reclaim: false, offset, length, locker: Locker::New(new) };
+        let args = LockArgs { kind, reclaim, offset, length, locker: Locker::New(new) };
         let reply = self.compound().cached().putfh(&file.handle).op(&Args::Lock(args)).send().await?;
         file.seq = file.seq.next();
         let mut results = reply.results();

@@ -1,9 +1,9 @@
-//! Reclaim of opens after a server restart (RFC 8881, section 8.4.2.1).
+//! Reclaim of opens and locks after a server restart (RFC 8881, section 8.4.2.1).
 
 use vouch_nfs4::op::*;
-use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
+use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Status};
 
-use crate::{Client, Error, OpenFile};
+use crate::{Client, Error, Lock, OpenFile};
 
 impl Client {
     /// Reopens a file during the grace period of a restarted server.
@@ -27,6 +27,12 @@ impl Client {
             }
             _ => Err(Error::Mismatch("expected the result of OPEN")),
         }
+    }
+
+    /// Locks a range again, after [`Self::reclaim_open`] of the file.
+    pub async fn reclaim_lock(&self, file: &mut OpenFile, owner: &[u8], kind: LockType, offset: u64, length: u64) -> Result<Lock, Error> {
+        let lock = self.lock_as(file, owner, kind, (offset, length), true).await?;
+        lock.map_err(|_| Error::Refused { op: Op::LOCK, status: Status::DENIED })
     }
 
     /// Ends reclaims (4.1).

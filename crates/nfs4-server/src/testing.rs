@@ -24,6 +24,8 @@ pub fn config(boot: u64, limits: Limits) -> Config {
         domain: "example.org".into(),
         numeric_owners: true,
         server_owner: b"server".to_vec(),
+        server_scope: b"scope".to_vec(),
+        addresses: Vec::new(),
         boot,
         filehandle_key: [5; 32],
         implementation: None,

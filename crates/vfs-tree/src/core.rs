@@ -166,15 +166,14 @@ impl Core {
         attributes(node, self.identities.fsid(), self.change(node))
     }
 
-    /// The first generation in which the file is known to have its present state. Moves with every
-    /// change and never back, and may move after a restart or eviction. An opaque directory's also
-    /// moves with its list of names.
+    /// Moves with every change, and is the same on all servers that show the same revision. An opaque
+    /// directory's also moves with this server's list of used names.
     pub(crate) fn change(&self, node: &Node) -> u64 {
         let moved = match node.is_opaque() {
             true => self.used_names.lock().get(&node.id).map_or(self.began_s, |of| of.moved),
             false => 0,
         };
-        node.since << MOVED_BITS | moved & ((1 << MOVED_BITS) - 1)
+        node.change.wrapping_add(moved)
     }
 }
 
@@ -261,8 +260,7 @@ const GONE_MAX: usize = 4096;
 /// Revisions in which a listing can find a vanished entry.
 const SERVED_MAX: usize = 8;
 
-/// Honest publishers never reach it. A thief might, and later generations must still fit into a
-/// change attribute.
+/// Honest publishers never reach it. A thief might, and later generations must still be larger.
 const GENERATION_NUMBER_MAX: u64 = 1 << 30;
 
 /// Between requests for a newer revision because of missing frames.
@@ -272,6 +270,3 @@ const OPAQUE_MAX: usize = 4096;
 
 /// In an opaque directory; later names are found but not listed.
 const USED_NAMES_MAX: usize = 65_536;
-
-/// Bits of an opaque directory's change attribute for seconds since 1970, beyond the year 2200.
-const MOVED_BITS: u32 = 33;

@@ -98,7 +98,7 @@ impl FileSystem for TreeFs {
             acls: true,
             clone_block_len: 0,
             sparse: true,
-            change_grows: true,
+            change_grows: false,
             persistent_ids: true,
             unique_ids: true,
         }

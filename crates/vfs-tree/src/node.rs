@@ -16,10 +16,16 @@ pub(crate) struct Node {
     /// See [`without_inline_content`].
     pub(crate) inode: Arc<Inode>,
     pub(crate) generation: u64,
-    pub(crate) since: u64,
+    /// From the inode, so the same on every server of the tree.
+    pub(crate) change: u64,
 }
 
 impl Node {
+    pub(crate) fn new(id: FileId, path: Arc<[u8]>, number: InodeNumber, inode: Arc<Inode>, generation: u64) -> Self {
+        let change = u64::from_be_bytes(*inode.digest().first_chunk().expect("a digest has 32 bytes"));
+        Node { id, path, number, inode, generation, change }
+    }
+
     pub(crate) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         if self.path.is_empty() { name.to_vec() } else { [&self.path[..], b"/", name].concat() }
     }

@@ -22,7 +22,7 @@ pub(crate) struct TreeOpen {
 
 #[derive(Clone)]
 struct Known {
-    since: u64,
+    change: u64,
     source: Source,
 }
 
@@ -38,7 +38,7 @@ impl TreeOpen {
     }
 
     fn source(&self, call: &CallContext<'_>, node: &Node) -> Result<Source> {
-        if let Some(known) = self.content.lock().as_ref().filter(|known| known.since == node.since) {
+        if let Some(known) = self.content.lock().as_ref().filter(|known| known.change == node.change) {
             return Ok(known.source.clone());
         }
         let TreeContent::Regular { blob, .. } = &node.inode.content else { return Err(Error::Stale) };
@@ -50,7 +50,7 @@ impl TreeOpen {
         } else {
             Source::Blob(Arc::new(blob.clone()))
         };
-        *self.content.lock() = Some(Known { since: node.since, source: source.clone() });
+        *self.content.lock() = Some(Known { change: node.change, source: source.clone() });
         Ok(source)
     }
 }

@@ -96,9 +96,9 @@ impl CallContext<'_> {
         let inode = without_inline_content(inode);
         let node = match before {
             Some(before) if *before.inode == inode => {
-                Node { id, path: before.path.clone(), number, inode: before.inode.clone(), generation, since: before.since }
+                Node { id, path: before.path.clone(), number, inode: before.inode.clone(), generation, change: before.change }
             }
-            _ => Node { id, path, number, inode: Arc::new(inode), generation, since: generation },
+            _ => Node::new(id, path, number, Arc::new(inode), generation),
         };
         let node = Arc::new(node);
         self.core.nodes.insert(id, node.clone());

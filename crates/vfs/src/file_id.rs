@@ -38,6 +38,11 @@ impl SystemId {
         SystemId(hash & (KIND - 1) | KIND << 1)
     }
 
+    /// The number of a published tree: the same on every server, and its files are never written.
+    pub fn tree_number(self) -> Option<u64> {
+        (self.0 & !(KIND - 1) == KIND << 1).then_some(self.0 & (KIND - 1))
+    }
+
     pub const UNKNOWN: SystemId = SystemId(u64::MAX);
 
     pub fn of_covered_directory(self) -> Self {
@@ -68,5 +73,21 @@ impl std::fmt::Debug for FileId {
             write!(f, "{byte:02x}")?;
         }
         f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_trees_have_tree_numbers() {
+        assert_eq!(SystemId::of_tree(u64::MAX).tree_number(), Some(KIND - 1));
+        assert_eq!(SystemId::of_tree(7).tree_number(), Some(7));
+        let device = SystemId::of_device(u32::MAX, u32::MAX);
+        for other in [device, device.of_covered_directory(), SystemId::of_memory(7), SystemId::UNKNOWN] {
+            assert_eq!(other.tree_number(), None);
+        }
+        assert_eq!(SystemId::of_tree(7).of_covered_directory().tree_number(), None);
     }
 }

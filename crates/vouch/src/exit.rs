@@ -181,7 +181,8 @@ fn code_of_export(error: &ExportError) -> Code {
         ExportError::NotDenied { .. } => Code::Usage,
         ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Tls(_) => Code::BadInput,
         ExportError::Audit(error) => code_of_trail(error),
-        ExportError::Sources(_) | ExportError::State(StateError::Accessible(..) | StateError::Malformed(..)) => Code::BadInput,
+        ExportError::Sources(_)
+        | ExportError::State(StateError::Accessible(..) | StateError::AccessibleKey(..) | StateError::Malformed(..)) => Code::BadInput,
         ExportError::State(StateError::Busy(_)) => Code::Busy,
         ExportError::Idmap { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
         ExportError::Idmap { .. }

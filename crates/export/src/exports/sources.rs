@@ -264,7 +264,8 @@ impl Sources {
                     continue;
                 }
             };
-            let (id, fsid) = number(&entry.source, options.fsid);
+            let tree_number = file_system.home(&file_system.root()).system.tree_number();
+            let (id, fsid) = number(&entry.source, options.fsid, tree_number);
             list.push(Export {
                 id,
                 pseudo_path: place(&entry.source, pseudo.as_deref(), root.as_ref()),
@@ -390,22 +391,24 @@ fn not_mounted(source: &Source, options: &Options) -> Option<String> {
     }
 }
 
-/// From `fsid=` or the path, so equal at each start. The highest bit marks identifiers from paths.
-fn number(source: &Source, fsid: Option<Fsid>) -> (ExportId, Option<(u64, u64)>) {
+/// From `fsid=`, the tree or the path, so equal at each start, and for a tree on each server. The
+/// highest bit marks identifiers that are not from `fsid=`.
+fn number(source: &Source, fsid: Option<Fsid>, tree_number: Option<u64>) -> (ExportId, Option<(u64, u64)>) {
     let hashed = |bytes: &[u8]| {
         let hash = blake3::hash(bytes);
         let word = hash.as_bytes().first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
         ExportId(word | 1 << 31)
     };
-    match (fsid, source) {
-        (Some(Fsid::Number(number)), _) => (ExportId(number & !(1 << 31)), Some((number.into(), 0))),
-        (Some(Fsid::Root), _) => (ExportId(0), Some((0, 0))),
-        (Some(Fsid::Uuid(uuid)), _) => {
+    match (fsid, source, tree_number) {
+        (Some(Fsid::Number(number)), ..) => (ExportId(number & !(1 << 31)), Some((number.into(), 0))),
+        (Some(Fsid::Root), ..) => (ExportId(0), Some((0, 0))),
+        (Some(Fsid::Uuid(uuid)), ..) => {
             let half = |at: usize| uuid[at..].first_chunk().map_or(0, |half| u64::from_be_bytes(*half));
             (hashed(&uuid), Some((half(0), half(8))))
         }
-        (None, Source::Directory(path)) => (hashed(path), None),
-        (None, Source::Tree(tree)) => (hashed(&[b"tree:", &tree[..]].concat()), None),
+        (None, _, Some(tree)) => (hashed(&tree.to_be_bytes()), None),
+        (None, Source::Directory(path), None) => (hashed(path), None),
+        (None, Source::Tree(tree), None) => (hashed(&[b"tree:", &tree[..]].concat()), None),
     }
 }
 

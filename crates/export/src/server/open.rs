@@ -1,7 +1,7 @@
 //! Opens state, audit trail, exports and sockets. Gives up privileges before any thread starts.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -127,7 +127,11 @@ impl Server {
 
         let metrics = Arc::new(Metrics::new());
         metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
-        let engine_config = engine_config(&config, &state, domain, boot, recovered.records.is_empty(), descriptors)?;
+        let needs_grace = !recovered.records.is_empty() && !exports.all().iter().all(|export| is_of_tree(export));
+        let engine_config = vouch_nfs4_server::Config {
+            addresses: trunk_addresses(&config.trunk, &sockets.addresses),
+            ..engine_config(&config, &state, domain, boot, needs_grace, descriptors)?
+        };
         let record_len_max = usize::try_from(engine_config.limits.message_len_max).unwrap_or(usize::MAX) + RPC_HEADER_LEN_MAX;
         let observer = observer(&metrics, audit.as_ref());
         let seed = random_seed()?;
@@ -244,23 +248,48 @@ fn engine_config(
     state: &StateDirectory,
     domain: String,
     boot: u64,
-    nothing_to_reclaim: bool,
+    needs_grace: bool,
     descriptors: usize,
 ) -> Result<vouch_nfs4_server::Config, ExportError> {
     let lease_ms = u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX);
+    let key = state.filehandle_key(config.filehandle_key.as_deref())?;
     Ok(vouch_nfs4_server::Config {
         lease_ms,
-        grace_ms: if nothing_to_reclaim { 0 } else { lease_ms },
+        grace_ms: if needs_grace { lease_ms } else { 0 },
         minor_versions: config.minor_versions.clone(),
         delegations: config.delegations,
         domain,
         numeric_owners: config.numeric_owners,
         server_owner: state.server_id()?.to_vec(),
+        server_scope: server_scope(&key),
+        addresses: Vec::new(),
         boot,
-        filehandle_key: *state.filehandle_key()?,
+        filehandle_key: *key,
         implementation: Some(("vouch".into(), concat!("vouch ", env!("CARGO_PKG_VERSION")).into())),
         limits: limits::of_engine(descriptors),
     })
+}
+
+/// Clients reclaim reads of a tree at any time: nothing that is granted before can conflict.
+fn is_of_tree(export: &vouch_nfs4_server::Export) -> bool {
+    export.file_system.home(&export.file_system.root()).system.tree_number().is_some()
+}
+
+/// Equal on the heads that share a key: their clients may reclaim opens and locks after a move.
+fn server_scope(filehandle_key: &[u8; 32]) -> Vec<u8> {
+    blake3::derive_key("vouch 2026-11-26 scope of servers with one filehandle key", filehandle_key)[..16].to_vec()
+}
+
+/// The given addresses, or else those that the server listens on, if there are several. Clients use
+/// the port that they mounted from.
+fn trunk_addresses(given: &[IpAddr], listening: &[SocketAddr]) -> Vec<String> {
+    let mut all: Vec<IpAddr> = match given.is_empty() {
+        true => listening.iter().map(SocketAddr::ip).filter(|ip| !ip.is_unspecified() && !ip.is_loopback()).collect(),
+        false => given.to_vec(),
+    };
+    all.dedup();
+    all.truncate(TRUNK_ADDRESSES_MAX);
+    if given.is_empty() && all.len() < 2 { Vec::new() } else { all.iter().map(IpAddr::to_string).collect() }
 }
 
 fn random_seed() -> Result<[u8; 32], ExportError> {
@@ -297,3 +326,20 @@ fn raise_descriptor_limit() -> io::Result<usize> {
 
 /// Longest credential and verifier (RFC 5531, section 9).
 const RPC_HEADER_LEN_MAX: usize = 1024;
+
+/// Servers in one location of `vouch_nfs4::attr::FsLocations`, which clients of ours decode.
+const TRUNK_ADDRESSES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trunk_has_given_addresses_or_several_that_others_reach() {
+        let listening = |list: &[&str]| list.iter().map(|address| address.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        let two = listening(&["127.0.0.1:1", "192.0.2.1:1", "[2001:db8::1]:1", "[::]:1"]);
+        assert_eq!(trunk_addresses(&[], &two), ["192.0.2.1", "2001:db8::1"]);
+        assert!(trunk_addresses(&[], &listening(&["127.0.0.1:1", "192.0.2.1:1"])).is_empty());
+        assert_eq!(trunk_addresses(&["192.0.2.9".parse().unwrap()], &two), ["192.0.2.9"]);
+    }
+}

@@ -75,6 +75,20 @@ async fn many_tasks_share_slots() {
     }
 }
 
+// RFC 8881, section 2.10.5.
+#[tokio::test]
+async fn connections_of_a_session_use_all_addresses_that_answer() {
+    let (first, world) = server::start().await;
+    let second = server::listen(&world).await;
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = Client::connect(Config { connections: 6, trunk: vec![second, silent], ..config(first, 1) }).await.unwrap();
+    for _ in 0..12 {
+        root(&client).await;
+    }
+    // The connections that prefer the silent address use the first one.
+    assert_eq!(world.lock().unwrap().connections, [(first, 4), (second, 2)].into());
+}
+
 #[tokio::test]
 async fn repeats_call_after_lost_reply_without_second_execution() {
     let (address, world) = server::start().await;

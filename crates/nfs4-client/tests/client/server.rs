@@ -41,6 +41,8 @@ pub(crate) struct ServerState {
     pub offered_handles: Vec<Vec<u8>>,
     pub refuses_sessions: bool,
     pub writes: u32,
+    /// Number by address of the server.
+    pub connections: BTreeMap<SocketAddr, usize>,
     pub destroyed_contexts: Vec<Vec<u8>>,
     slots: Vec<(u32, Vec<u8>)>,
     session: u8,
@@ -50,15 +52,21 @@ pub(crate) type Shared = Arc<Mutex<ServerState>>;
 
 pub(crate) async fn start() -> (SocketAddr, Shared) {
     let world = Shared::default();
+    (listen(&world).await, world)
+}
+
+/// Another address of the server.
+pub(crate) async fn listen(world: &Shared) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shared = world.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
+            *shared.lock().unwrap().connections.entry(address).or_default() += 1;
             tokio::spawn(serve(stream, shared.clone()));
         }
     });
-    (address, world)
+    address
 }
 
 async fn serve(mut stream: TcpStream, world: Shared) {

@@ -89,23 +89,27 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::OPEN_ARGUMENTS => super::OPEN_ARGUMENTS.encode(out),
         // RFC 7862, section 12.2.3. A client would take a smaller value for an old reply.
         Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => ChangeAttrType::MONOTONIC_INCR.encode(out),
-        Attr::CHANGE_ATTR_TYPE => ChangeAttrType::TIME_METADATA.encode(out),
-        Attr::FS_LOCATIONS => locations(view, out),
+        Attr::CHANGE_ATTR_TYPE => ChangeAttrType::UNDEFINED.encode(out),
+        Attr::FS_LOCATIONS => locations(view, &owners.config.addresses, out),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
         other => space(view, other, out),
     }
     Ok(())
 }
 
-fn locations(view: &View, out: &mut Writer) {
-    let Some(export) = view.site.as_ref().map(|site| &site.export) else {
-        return FsLocations::default().encode(out);
-    };
-    let list = export.locations.list.iter().map(|location| FsLocation {
-        servers: List(location.servers.iter().map(|server| Bytes(server.as_bytes())).collect()),
-        root: pathname(&location.path),
-    });
-    FsLocations { root: pathname(&export.pseudo_path), locations: List(list.collect()) }.encode(out);
+/// The server's own addresses come first: a client finds those to which it may connect too (RFC
+/// 8881, section 11.5.2).
+fn locations(view: &View, own: &[String], out: &mut Writer) {
+    let export = view.site.as_ref().map(|site| &site.export);
+    let path = export.map_or(&[][..], |export| &export.pseudo_path);
+    let is_absent = export.is_some_and(|export| export.locations.is_referral);
+    let here = (!is_absent && !own.is_empty()).then(|| location(own, path));
+    let others = export.into_iter().flat_map(|export| &export.locations.list).map(|at| location(&at.servers, &at.path));
+    FsLocations { root: pathname(path), locations: List(here.into_iter().chain(others).collect()) }.encode(out);
+}
+
+fn location<'a>(servers: &'a [String], path: &'a [Vec<u8>]) -> FsLocation<'a> {
+    FsLocation { servers: List(servers.iter().map(|server| Bytes(server.as_bytes())).collect()), root: pathname(path) }
 }
 
 fn pathname(path: &[Vec<u8>]) -> Pathname<'_> {

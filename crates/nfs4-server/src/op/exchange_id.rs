@@ -40,7 +40,7 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
         flags: ExchangeIdFlags(exchanged.flags.0 & !ExchangeIdFlags::MASK_PNFS.0) | ExchangeIdFlags::USE_NON_PNFS,
         state_protect: exchanged.machine.map_or(StateProtectReply::None, StateProtectReply::MachineCred),
         server_owner: ServerOwner { minor: 0, major: Bytes(&config.server_owner) },
-        server_scope: Bytes(&config.server_owner),
+        server_scope: Bytes(&config.server_scope),
         impl_id,
     };
     Results::ExchangeId(Ok(ok)).encode(context.out);

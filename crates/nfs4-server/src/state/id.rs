@@ -30,6 +30,11 @@ impl FileKey {
         FileKey { export, file, home }
     }
 
+    /// Files of published trees are never written.
+    pub(crate) fn is_of_tree(&self) -> bool {
+        self.home.system.tree_number().is_some()
+    }
+
     fn own(&self) -> &[u8] {
         let bytes = self.file.as_bytes();
         &bytes[self.home.own_from.min(bytes.len())..]

@@ -92,6 +92,12 @@ impl Fixture {
         Self::start(files, exports, observer, testing::config(77, Limits::default()), BTreeMap::new())
     }
 
+    pub(crate) fn with_addresses(addresses: &[&str], files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
+        let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
+        let config = Config { addresses, ..testing::config(77, Limits::default()) };
+        Self::start(files, exports, Arc::new(NoObserver), config, BTreeMap::new())
+    }
+
     fn start(
         files: Arc<MemoryFs>,
         exports: Vec<Export>,

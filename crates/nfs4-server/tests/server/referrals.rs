@@ -87,3 +87,25 @@ fn locations_of_present_file_system_are_reported() {
     assert_eq!(client.status(&[], &[putfh(handle), getattr(&[FS_LOCATIONS])]), Status::OK);
     assert_eq!(client.status(&[], &[getattr(&[FS_LOCATIONS])]), Status::OK, "the pseudo file system has no other locations");
 }
+
+// Section 11.5.2.
+#[test]
+fn own_addresses_precede_replicas() {
+    let own = ["192.0.2.1", "2001:db8::1"];
+    for is_referral in [false, true] {
+        let files = Arc::new(MemoryFs::new());
+        let fixture = Fixture::with_addresses(&own, files.clone(), located(&files, is_referral));
+        let mut client = Client::new(&fixture, "one", 0);
+        let mut servers = |path: &[&str]| {
+            let found = attributes(&client.run_at(path, &[getattr(&[FS_LOCATIONS])]).1[0]).fs_locations.expect("requested");
+            let list = found.locations.0.iter();
+            list.map(|one| (one.servers.0.iter().map(|name| name.0.to_vec()).collect(), one.root.0.len())).collect::<Vec<(Vec<_>, usize)>>()
+        };
+        let here = own.map(|name| name.as_bytes().to_vec()).to_vec();
+        assert_eq!(servers(&[]), [(here.clone(), 0)]);
+        assert_eq!(servers(&["top"]), [(here.clone(), 1)]);
+        let others = servers(&["refs", "moved"]);
+        assert_eq!(others.len(), if is_referral { 2 } else { 3 });
+        assert_eq!(others[0] == (here, 2), !is_referral, "an absent file system is not here");
+    }
+}

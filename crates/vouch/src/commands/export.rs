@@ -1,6 +1,6 @@
 //! Options of the NFSv4 server, which is in `vouch_export`.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,10 +59,20 @@ pub(crate) struct Args {
     /// (systemd.socket(5)), else 127.0.0.1:2049.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<SocketAddr>,
+    /// Address of this server that clients may use together with the one that they mounted from
+    /// (session trunking: the options trunkdiscovery and max_connect of nfs(5)); may be repeated.
+    /// The default is the addresses of --listen, if several are neither wildcard nor loopback.
+    #[arg(long, value_name = "ADDR")]
+    trunk: Vec<IpAddr>,
     /// Directory of recovery records and keys; the default is /var/lib/vouch/export for root, else
     /// ~/.local/state/vouch/export.
     #[arg(long, value_name = "DIR", global = true)]
     state: Option<PathBuf>,
+    /// File with the key of file handles, for several servers that export the same trees: clients of
+    /// one continue at another. 64 hexadecimal digits, as in filehandle.key of the state directory,
+    /// which is the default.
+    #[arg(long, value_name = "FILE")]
+    filehandle_key: Option<PathBuf>,
     /// Lease of clients, and grace period after a restart, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=3600))]
     lease: u64,
@@ -208,8 +218,10 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
         },
         listen: if args.listen.is_empty() { usual } else { args.listen },
         passed,
+        trunk: args.trunk,
         metrics: args.metrics,
         state,
+        filehandle_key: args.filehandle_key,
         lease: Duration::from_secs(args.lease),
         threads: args.threads.map(usize::from),
         minor_versions: args.minor_min..=args.minor_max,

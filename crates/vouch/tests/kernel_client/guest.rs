@@ -39,6 +39,14 @@ impl Network {
         format!("client{}.vouch.test", self.index)
     }
 
+    /// Gives this machine a second address in the network.
+    pub(crate) fn add_address(&self) -> String {
+        let address = format!("10.77.{}.3", self.index);
+        let status = Command::new("ip").args(["addr", "add", &format!("{address}/24"), "dev", &format!("vouchtap{}", self.index)]).status();
+        assert!(status.expect("ip").success(), "a second address");
+        address
+    }
+
     /// Drops all packets, by removing this machine's address. (If its device were down, the guest
     /// would see the link go down.)
     pub(crate) fn disconnect(&self) {
@@ -68,9 +76,13 @@ pub(crate) struct Guest {
 
 impl Guest {
     pub(crate) fn new(network: &Network, server: &Server) -> Guest {
+        Self::with_port(network, server.port)
+    }
+
+    pub(crate) fn with_port(network: &Network, port: u16) -> Guest {
         let mut command = Command::new(runner());
         command.args(["-i", &network.index.to_string(), "-n", &network.guest_name()]);
-        command.args(["-e", &format!("PORT={}", server.port)]);
+        command.args(["-e", &format!("PORT={port}")]);
         Guest { command }
     }
 

@@ -2,6 +2,7 @@
 //! ordinary tools. Each test has its own server, export, state directory and guests.
 
 mod guest;
+mod heads;
 mod jobs;
 #[path = "../kerberos/kdc.rs"]
 mod kdc;
@@ -10,8 +11,15 @@ mod kerberos;
 mod kill_on_drop;
 #[path = "../kerberos/ldap.rs"]
 mod ldap;
+#[path = "../end_to_end/moving_address.rs"]
+#[allow(dead_code, reason = "tests without a guest use the rest")]
+mod moving_address;
 mod server;
+#[path = "../end_to_end/test_site.rs"]
+#[allow(dead_code, reason = "tests without a guest use the rest")]
+mod test_site;
 mod tls;
+mod trunking;
 
 use std::time::Duration;
 

@@ -70,6 +70,12 @@ impl Server {
         assert!(status.expect("the binary starts").success(), "the reload fails");
     }
 
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        let out = command.args(["export", "status", "--json", "--state"]).arg(self.dir.path().join("state")).output();
+        serde_json::from_slice(&out.expect("the binary starts").stdout).expect("the server's status")
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join("export").join(name)
     }

@@ -30,7 +30,7 @@ impl<F: Clone> State<F> {
             return Err(Status::OPENMODE.into());
         }
         match call.reclaim {
-            true => self.admit_reclaim(client)?,
+            true => self.admit_reclaim(client, !(call.file.is_of_tree() && call.mode == Mode::Shared))?,
             false => self.admit_new(client)?,
         }
         let (record, max) = (&self.clients[client], self.config.limits.locks_per_client_max);

@@ -5,7 +5,7 @@ use vouch_nfs4::op::DelegationType;
 
 use crate::state::delegation::record::{Granted, Want};
 use crate::state::id::{ClientKey, FileKey};
-use crate::state::open::share::Share;
+use crate::state::open::share::{READ, Share, WRITE};
 use crate::state::stateid::entry::{Open, Terms};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,13 @@ pub(crate) struct OpenCall<'a> {
     pub truncate: bool,
     pub terms: Terms,
     pub opener: Option<&'a Arc<str>>,
+}
+
+impl OpenCall<'_> {
+    /// Nobody can have denied what others than this server's clients do too.
+    pub(in crate::state) fn only_reads_tree(&self) -> bool {
+        self.file.is_of_tree() && self.share.access & WRITE == 0 && self.share.deny & READ == 0
+    }
 }
 
 /// RFC 9754.

@@ -63,9 +63,15 @@ impl<F: Clone> State<F> {
     }
 
     /// NO_GRACE after grace or RECLAIM_COMPLETE, RECLAIM_BAD without a recovery record.
-    pub(in crate::state) fn admit_reclaim(&mut self, key: ClientKey) -> Result<(), Status> {
+    ///
+    /// A claim that cannot conflict is always granted (section 8.4.2.1): another server of the same
+    /// published tree may have granted the state, and the client may have been here before.
+    pub(in crate::state) fn admit_reclaim(&mut self, key: ClientKey, may_conflict: bool) -> Result<(), Status> {
         let active = self.grace.is_active();
         let client = self.client(key)?;
+        if !may_conflict {
+            return Ok(());
+        }
         if !active || client.v41().is_some_and(|v41| v41.reclaim_complete) {
             return Err(Status::NO_GRACE);
         }

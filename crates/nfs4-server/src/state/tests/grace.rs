@@ -279,7 +279,7 @@ fn grace_waits_for_v40_kerberos_client() {
     }
     let machine = Credential { flavour: Flavour::Krb5, ..sys(&host) };
     let client = register_v40(&mut fixture, machine).unwrap();
-    assert!(fixture.state.in_grace() && fixture.state.admit_reclaim(client).is_ok());
+    assert!(fixture.state.in_grace() && fixture.state.admit_reclaim(client, true).is_ok());
     // The right to reclaim protects its name.
     assert!(fixture.state.set_client_id(&owner(2), Callback40::unknown(), sys(&root), 0).is_err());
     assert!(fixture.state.clients.get(client).is_some());
@@ -373,9 +373,9 @@ fn v40_client_reclaims_only_from_its_address() {
     let root = user(0);
     let register_v40 = |fixture: &mut Fixture, last: u8| register_v40(fixture, sys_from(last, &root));
     let stranger = register_v40(&mut fixture, 2).unwrap();
-    assert_eq!(fixture.state.admit_reclaim(stranger), Err(Status::RECLAIM_BAD));
+    assert_eq!(fixture.state.admit_reclaim(stranger, true), Err(Status::RECLAIM_BAD));
     let back = register_v40(&mut fixture, 1).unwrap();
-    assert!(fixture.state.in_grace() && fixture.state.admit_reclaim(back).is_ok());
+    assert!(fixture.state.in_grace() && fixture.state.admit_reclaim(back, true).is_ok());
     assert_eq!(register_v40(&mut fixture, 2), Err(SetClientError::Status(Status::DELAY)));
     assert_eq!(fixture.state.totals().clients, 1);
 }
@@ -439,6 +439,40 @@ fn setclientid_confirm_updates_recorded_address() {
     for (last, outcome) in [(1, Err(Status::RECLAIM_BAD)), (2, Ok(()))] {
         let mut fixture = store.clone().restart(2);
         let client = register_v40(&mut fixture, last);
-        assert_eq!(fixture.state.admit_reclaim(client), outcome);
+        assert_eq!(fixture.state.admit_reclaim(client, true), outcome);
+    }
+}
+
+// Section 8.4.2.1.
+#[test]
+fn moved_client_reclaims_what_only_reads_a_tree() {
+    let in_tree = FileKey::new(ExportId(1), vouch_vfs::FileId::new(b"path").unwrap(), Home { system: SystemId::of_tree(7), own_from: 0 });
+    let (in_grace, after_grace) = (restarted_after_registration(), Fixture::new());
+    for (mut fixture, refusal) in [(in_grace, Status::RECLAIM_BAD), (after_grace, Status::NO_GRACE)] {
+        let moved = fixture.reclaiming_peer("moved", 1);
+        let claim = |fixture: &mut Fixture, file, share| {
+            let claim = Claim::Previous(DelegationType::None);
+            let call = OpenCall { file, claim, ..open_call(&moved, b"o", 1, share) };
+            let plan = fixture.state.check_open(&call, fixture.now)?;
+            fixture.state.open(&call, fixture.handle.clone(), plan.union, fixture.now).map(|opened| opened.stateid)
+        };
+        assert_eq!(claim(&mut fixture, file(1), share(1, 0)), Err(refusal));
+        for share in [share(2, 0), share(3, 0), share(1, 1), share(1, 3)] {
+            assert_eq!(claim(&mut fixture, in_tree, share), Err(refusal), "{share:?}");
+        }
+        let open = claim(&mut fixture, in_tree, share(1, 2)).unwrap();
+        let lock = |fixture: &mut Fixture, mode, reclaim| {
+            let by = LockBy::New { open: &open, owner: b"x", seq: vouch_nfs4::OwnerSeq(0) };
+            let call =
+                LockCall { client: Some(moved.client), file: in_tree, by, range: Range::new(0, 10).unwrap(), mode, wait: false, reclaim };
+            fixture.state.lock(&call, fixture.now)
+        };
+        assert!(lock(&mut fixture, Mode::Shared, false).is_err(), "new locks wait for the end of reclaims");
+        assert!(lock(&mut fixture, Mode::Exclusive, true).is_err());
+        assert!(lock(&mut fixture, Mode::Shared, true).is_ok());
+        reclaim_complete_for(&mut fixture, &moved);
+        // The client was at another server meanwhile.
+        assert!(claim(&mut fixture, in_tree, share(1, 0)).is_ok());
+        assert_eq!(claim(&mut fixture, file(1), share(1, 0)), Err(Status::NO_GRACE));
     }
 }

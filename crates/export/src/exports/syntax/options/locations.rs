@@ -33,7 +33,8 @@ fn split_outside_brackets(list: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Limits of `vouch_nfs4::attr::FsLocations`, which clients of ours decode.
-const LOCATIONS_MAX: usize = 64;
+/// The server's own addresses are one more.
+const LOCATIONS_MAX: usize = 63;
 const SERVERS_MAX: usize = 64;
 const SERVER_LEN_MAX: usize = 1024;
 const PATH_COMPONENTS_MAX: usize = 256;
