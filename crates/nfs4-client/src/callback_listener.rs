@@ -38,8 +38,8 @@ pub async fn serve_callbacks(listener: TcpListener, program: u32, mut handler: i
 /// Network identifier and universal address (RFC 5665, section 5.2.3) for
 /// [`crate::Identity::callback_address`].
 pub fn universal_address(address: std::net::SocketAddr) -> (String, String) {
-    let netid = if address.is_ipv4() { "tcp" } else { "tcp6" };
-    (netid.into(), format!("{}.{}.{}", address.ip(), address.port() >> 8, address.port() & 0xff))
+    let (netid, address) = vouch_nfs4::universal_address(address);
+    (netid.into(), address)
 }
 
 async fn serve(mut stream: TcpStream, channel: &mut BackChannel, handler: &mut dyn CallbackHandler) -> std::io::Result<()> {

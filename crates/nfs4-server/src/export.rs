@@ -101,6 +101,9 @@ pub struct Export {
     pub sync: bool,
     pub clients: Arc<dyn ClientMatcher>,
     pub locations: Locations,
+    /// Servers of the same published tree, this one included, from which clients read in parallel
+    /// (pNFS, RFC 8435). Empty: there are no layouts.
+    pub data_servers: Vec<SocketAddr>,
 }
 
 /// RFC 8881, section 11.

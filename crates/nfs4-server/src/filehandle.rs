@@ -1,5 +1,6 @@
 //! ```text
 //! version 1 | kind 0 pseudo, 1 file | number u32: 0, or of the export | identity: 8 bytes of a pseudo node, or a FileId | authenticator 16
+//! version 1 | kind 2 file of a layout | number u32 of the export | change attribute u64 | FileId | authenticator 16
 //! ```
 //! The authenticator is keyed BLAKE3 over all before it (docs/formats/filehandle.md).
 
@@ -11,10 +12,13 @@ use crate::ExportId;
 const VERSION: u8 = 1;
 const KIND_PSEUDO: u8 = 0;
 const KIND_FILE: u8 = 1;
+const KIND_LAYOUT: u8 = 2;
 const HEAD_LEN: usize = 6;
+const CHANGE_LEN: usize = 8;
 const MAC_LEN: usize = 16;
 
-const _: () = assert!(HEAD_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHANDLE_LEN_MAX, "the longest identity fits a filehandle");
+const _: () =
+    assert!(HEAD_LEN + CHANGE_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHANDLE_LEN_MAX, "the longest identity fits a filehandle");
 
 /// Derived from the path, and so stable over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,6 +28,8 @@ pub(crate) struct PseudoId(pub(crate) u64);
 pub(crate) enum HandleTarget {
     Pseudo(PseudoId),
     File(ExportId, FileId),
+    /// Only for the content that has this change attribute.
+    LayoutFile(ExportId, FileId, u64),
 }
 
 /// No `Debug`: contains the secret.
@@ -39,18 +45,20 @@ impl HandleCodec {
     pub(crate) fn seal(&self, named: &HandleTarget) -> Filehandle {
         let mut bytes = [0u8; FILEHANDLE_LEN_MAX];
         bytes[0] = VERSION;
-        let pseudo;
-        let (kind, export, identity) = match named {
-            HandleTarget::Pseudo(id) => {
-                pseudo = id.0.to_be_bytes();
-                (KIND_PSEUDO, 0, &pseudo[..])
-            }
-            HandleTarget::File(export, id) => (KIND_FILE, export.0, id.as_bytes()),
+        let (kind, export, number, identity) = match named {
+            HandleTarget::Pseudo(id) => (KIND_PSEUDO, 0, Some(id.0), &[][..]),
+            HandleTarget::File(export, id) => (KIND_FILE, export.0, None, id.as_bytes()),
+            HandleTarget::LayoutFile(export, id, change) => (KIND_LAYOUT, export.0, Some(*change), id.as_bytes()),
         };
         bytes[1] = kind;
         bytes[2..HEAD_LEN].copy_from_slice(&export.to_be_bytes());
-        let end = HEAD_LEN + identity.len();
-        bytes[HEAD_LEN..end].copy_from_slice(identity);
+        let mut at = HEAD_LEN;
+        if let Some(number) = number {
+            bytes[at..at + CHANGE_LEN].copy_from_slice(&number.to_be_bytes());
+            at += CHANGE_LEN;
+        }
+        let end = at + identity.len();
+        bytes[at..end].copy_from_slice(identity);
         let mac = self.mac(&bytes[..end]);
         bytes[end..end + MAC_LEN].copy_from_slice(&mac);
         Filehandle::new(&bytes[..end + MAC_LEN]).expect("an identity is short enough, as asserted above")
@@ -70,6 +78,11 @@ impl HandleCodec {
             }
             (VERSION, KIND_FILE) => {
                 Ok(HandleTarget::File(ExportId(u32::from_be_bytes(export)), FileId::new(identity).ok_or(Status::BADHANDLE)?))
+            }
+            (VERSION, KIND_LAYOUT) => {
+                let (change, identity) = identity.split_first_chunk::<CHANGE_LEN>().ok_or(Status::BADHANDLE)?;
+                let (export, id) = (ExportId(u32::from_be_bytes(export)), FileId::new(identity).ok_or(Status::BADHANDLE)?);
+                Ok(HandleTarget::LayoutFile(export, id, u64::from_be_bytes(*change)))
             }
             // Authentic, so another version of this server made it.
             _ => Err(Status::STALE),
@@ -97,6 +110,8 @@ mod tests {
             HandleTarget::Pseudo(PseudoId(u64::MAX)),
             HandleTarget::File(ExportId(7), FileId::new(b"").unwrap()),
             HandleTarget::File(ExportId(u32::MAX), FileId::new(&[9; vouch_vfs::FILE_ID_LEN_MAX]).unwrap()),
+            HandleTarget::LayoutFile(ExportId(7), FileId::new(b"").unwrap(), 0),
+            HandleTarget::LayoutFile(ExportId(u32::MAX), FileId::new(&[9; vouch_vfs::FILE_ID_LEN_MAX]).unwrap(), u64::MAX),
         ]
     }
 

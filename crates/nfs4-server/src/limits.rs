@@ -59,3 +59,7 @@ impl Default for Limits {
         }
     }
 }
+
+/// Bytes of a file for which one layout is granted: a client reads the next part from another
+/// server. Long enough that a LAYOUTGET costs little beside the READs.
+pub(crate) const LAYOUT_LEN: u32 = 4 << 20;

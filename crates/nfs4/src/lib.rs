@@ -1,5 +1,5 @@
 //! NFSv4 on the wire: 4.0 (RFC 7530, 7531), 4.1 (RFC 8881, 5662) and 4.2 (RFC 7862, 7863), with
-//! extended attributes (RFC 8276) and the umask attribute (RFC 8275). Types and their codec, for
+//! extended attributes (RFC 8276), the umask attribute (RFC 8275) and flexible file layouts (RFC 8435). Types and their codec, for
 //! arguments, results and callbacks in both directions, without state or I/O.
 //!
 //! A server decodes [`CompoundHead`], then decodes and executes one [`op::Args`] after another, and
@@ -21,6 +21,7 @@ pub mod cb;
 mod component;
 mod compound;
 mod filehandle;
+pub mod flex_files;
 mod id;
 mod macros;
 mod net;
@@ -43,7 +44,7 @@ pub use component::{Component, NAME_LEN_MAX, Name, Pathname};
 pub use compound::{CallbackHead, CompoundHead, ReplyHead, ReplyWriter};
 pub use filehandle::{FILEHANDLE_LEN_MAX, Filehandle};
 pub use id::{ChangeId, ChangeInfo, ClientId, Cookie, CreateSeq, DeviceId, Fsid, OwnerSeq, SessionId, SlotId, SlotSeq, StateSeq, Verifier};
-pub use net::{NetAddr, NetLoc};
+pub use net::{NetAddr, NetLoc, universal_address};
 pub use owner::{ClientOwner, OPAQUE_LIMIT, ServerOwner, StateOwner};
 pub use security::{
     CallbackSec, GssCallbackHandles, GssInfo, GssService, SEC_PARMS_MAX, SecInfo, StateProtect, StateProtectOps, StateProtectReply, SysCred,

@@ -1,5 +1,7 @@
 //! Addresses as text (RFC 5665), and locations of servers.
 
+use std::net::SocketAddr;
+
 use crate::Bytes;
 use crate::macros::{wire_struct, wire_union};
 
@@ -22,4 +24,10 @@ wire_union! {
         2 => Url(url: Bytes<'a, NET_NAME_LEN_MAX>),
         3 => Address(address: NetAddr<'a>),
     }
+}
+
+/// Network identifier and universal address (RFC 5665, section 5.2.3).
+pub fn universal_address(address: SocketAddr) -> (&'static str, String) {
+    let netid = if address.is_ipv4() { "tcp" } else { "tcp6" };
+    (netid, format!("{}.{}.{}", address.ip(), address.port() >> 8, address.port() & 0xff))
 }

@@ -5,7 +5,10 @@ use vouch_xdr::{Error, Reader, Writer};
 
 use crate::attr::FileType;
 use crate::sample::Sampler;
-use crate::{Attributes, Bitmap, ChangeId, CompoundHead, Fattr, Fsid, Name, ReplyHead, ReplyWriter, Stateid, Status, Time, Wire, cb, op};
+use crate::{
+    Attributes, Bitmap, Bytes, ChangeId, CompoundHead, DeviceId, Fattr, Filehandle, Fsid, List, Name, ReplyHead, ReplyWriter, Stateid,
+    Status, Time, Wire, cb, flex_files, op,
+};
 
 /// Decoding returns the encoded value, consumes all bytes, and refuses every truncation.
 macro_rules! round_trip {
@@ -70,6 +73,13 @@ proptest! {
     }
 
     #[test]
+    fn decodes_encoded_flexible_file_layouts(seed: u64) {
+        let mut s = Sampler::new(seed);
+        round_trip!(flex_files::Layout::sample(&mut s), flex_files::Layout::decode);
+        round_trip!(flex_files::Device::sample(&mut s), flex_files::Device::decode);
+    }
+
+    #[test]
     fn garbage_never_panics(words in proptest::collection::vec(prop_oneof![0u32..8, any::<u32>()], 0..64), number in 3u32..76, minor in 0u32..3) {
         let mut bytes = number.to_be_bytes().to_vec();
         bytes.extend(words.iter().flat_map(|word| word.to_be_bytes()));
@@ -77,6 +87,8 @@ proptest! {
         let _ = op::Results::decode(&mut Reader::new(&bytes));
         let _ = cb::Args::decode(minor, &mut Reader::new(&bytes));
         let _ = cb::Results::decode(&mut Reader::new(&bytes));
+        let _ = flex_files::Layout::decode(&mut Reader::new(&bytes));
+        let _ = flex_files::Device::decode(&mut Reader::new(&bytes));
         if let Ok(fattr) = Fattr::decode(&mut Reader::new(&bytes[4..])) {
             let _ = fattr.settings(Attributes::KNOWN);
             let _ = fattr.attributes();
@@ -286,4 +298,56 @@ fn attributes_have_rfc_numbers() {
     attributes.encode(Bitmap::of(&[82, 53, 33, 8]), &mut w);
     let golden = [words(&[3, 1 << 8, 1 << 1 | 1 << 21, 1 << 18, 36]), words(&[0, 1, 0, 2, 0o755, u32::MAX, u32::MAX, 5, 1])].concat();
     assert_eq!(w.as_bytes(), golden);
+}
+
+#[test]
+fn flexible_file_golden_bytes() {
+    // RFC 8435, section 5.1: ff_layout4.
+    let golden = [
+        words(&[0, 0, 1, 1]), // no stripes, one mirror, one data server
+        vec![7; 16],          // device
+        words(&[5]),          // efficiency
+        words(&[0, 0, 0, 0]), // anonymous stateid
+        words(&[1, 3]),       // one filehandle of three bytes
+        b"abc\0".to_vec(),    //
+        words(&[4]),          // user
+        b"1000".to_vec(),     //
+        words(&[3]),          // group
+        b"100\0".to_vec(),    //
+        words(&[1, 0]),       // NO_LAYOUTCOMMIT, no statistics
+    ]
+    .concat();
+    let server = flex_files::DataServer {
+        device: DeviceId([7; 16]),
+        efficiency: 5,
+        stateid: Stateid::ANONYMOUS,
+        handles: List(vec![Filehandle::new(b"abc").unwrap()]),
+        user: Bytes(b"1000"),
+        group: Bytes(b"100"),
+    };
+    let mirrors = List(vec![flex_files::Mirror { data_servers: List(vec![server]) }]);
+    let layout = flex_files::Layout { stripe_unit: 0, mirrors, flags: flex_files::Flags::NO_LAYOUTCOMMIT, stats_interval_s: 0 };
+    let mut w = Writer::new();
+    layout.encode(&mut w);
+    assert_eq!(w.as_bytes(), golden);
+    assert_eq!(flex_files::Layout::decode(&mut Reader::new(&golden)), Ok(layout));
+
+    // RFC 8435, section 4.1: ff_device_addr4.
+    let golden = [
+        words(&[1, 3]),
+        b"tcp\0".to_vec(),
+        words(&[13]),
+        b"192.0.2.1.8.1\0\0\0".to_vec(),
+        words(&[1, 4, 2, 1 << 20, 1 << 20, 1]), // one version: 4.2, lengths, tightly coupled
+    ]
+    .concat();
+    let (netid, address) = crate::universal_address("192.0.2.1:2049".parse().unwrap());
+    let addresses = List(vec![crate::NetAddr { netid: Bytes(netid.as_bytes()), address: Bytes(address.as_bytes()) }]);
+    let version =
+        flex_files::DeviceVersion { version: 4, minor: 2, read_len_max: 1 << 20, write_len_max: 1 << 20, is_tightly_coupled: true };
+    let device = flex_files::Device { addresses, versions: List(vec![version]) };
+    let mut w = Writer::new();
+    device.encode(&mut w);
+    assert_eq!(w.as_bytes(), golden);
+    assert_eq!(flex_files::Device::decode(&mut Reader::new(&golden)), Ok(device));
 }

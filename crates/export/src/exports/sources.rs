@@ -275,6 +275,7 @@ impl Sources {
                 sync: options.sync,
                 clients: Arc::new(ClientRules::new(&entry.clients, self.hosts.clone())),
                 locations: options.locations.unwrap_or_default(),
+                data_servers: options.data_servers.unwrap_or_default(),
             });
         }
         if list.is_empty() {
@@ -304,6 +305,19 @@ fn require_same_options(entry: &Entry, options: &Options, name: &str) -> Result<
     if entry.clients.iter().any(|client| client.options.fsid != options.fsid && client.options.fsid.is_some()) {
         return Err(SourceError::Lines(format!(
             "line {}: {name} has more than one fsid=; write the same one for all its clients",
+            entry.line
+        )));
+    }
+    let has_other = |client: &Client| client.options.data_servers.as_ref().is_some_and(|own| Some(own) != options.data_servers.as_ref());
+    if entry.clients.iter().any(has_other) {
+        return Err(SourceError::Lines(format!(
+            "line {}: {name} has more than one pnfs=; write the same one for all its clients",
+            entry.line
+        )));
+    }
+    if options.data_servers.is_some() && matches!(entry.source, Source::Directory(_)) {
+        return Err(SourceError::Lines(format!(
+            "line {}: {name} has pnfs=, but other servers have the same files only of a published tree; remove it",
             entry.line
         )));
     }
@@ -341,6 +355,7 @@ fn first(entry: &Entry) -> Options {
         // All clients share one file system, so all must be allowed to cross mounts.
         options.cross_mounts &= client.options.cross_mounts;
         options.sync |= client.options.sync;
+        options.data_servers = options.data_servers.take().or_else(|| client.options.data_servers.clone());
         options.locations = options.locations.take().or_else(|| client.options.locations.clone());
         options.share_snapshots(&client.options);
         options.mount_point = options.mount_point.take().or_else(|| client.options.mount_point.clone());

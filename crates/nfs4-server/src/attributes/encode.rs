@@ -1,5 +1,5 @@
 use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, FsLocation, FsLocations, SpecData};
-use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, List, Name, Pathname, Status, Time, Wire as _};
+use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, List, Name, Pathname, Status, Time, Wire as _, flex_files};
 use vouch_vfs::FileType;
 use vouch_xdr::Writer;
 
@@ -91,6 +91,8 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => ChangeAttrType::MONOTONIC_INCR.encode(out),
         Attr::CHANGE_ATTR_TYPE => ChangeAttrType::UNDEFINED.encode(out),
         Attr::FS_LOCATIONS => locations(view, &owners.config.addresses, out),
+        Attr::FS_LAYOUT_TYPES => List::<u32, 1>(vec![flex_files::LAYOUT_TYPE]).encode(out),
+        Attr::LAYOUT_BLKSIZE => out.u32(crate::limits::LAYOUT_LEN),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
         other => space(view, other, out),
     }

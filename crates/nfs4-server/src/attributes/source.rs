@@ -53,6 +53,7 @@ impl CompoundContext<'_> {
             mounted_on,
             traits: site.traits,
             quotas: site.quotas,
+            has_layouts: site.has_layouts(),
             handle: wanted.has(Attr::FILEHANDLE.0).then(|| self.server.handles().seal(&file.named())),
             space,
             acl,
@@ -69,6 +70,7 @@ impl CompoundContext<'_> {
             mounted_on: id.0,
             traits: PSEUDO_TRAITS,
             quotas: false,
+            has_layouts: false,
             handle: wanted.has(Attr::FILEHANDLE.0).then(|| self.server.handles().seal(&HandleTarget::Pseudo(id))),
             space: Some(Space::default()),
             acl: None,
@@ -98,8 +100,11 @@ impl CompoundContext<'_> {
 
     pub(crate) fn supported(&self, object: &Object) -> Bitmap {
         match object {
-            Object::Pseudo(_) => crate::attributes::supported(self.minor, &PSEUDO_TRAITS, false),
-            Object::File(file) => crate::attributes::supported(self.minor, &file.grant.site.traits, file.grant.site.quotas),
+            Object::Pseudo(_) => crate::attributes::supported(self.minor, &PSEUDO_TRAITS, false, false),
+            Object::File(file) => {
+                let site = &file.grant.site;
+                crate::attributes::supported(self.minor, &site.traits, site.quotas, site.has_layouts())
+            }
         }
     }
 }

@@ -15,6 +15,8 @@ pub(crate) struct View {
     pub(crate) mounted_on: u64,
     pub(crate) traits: Traits,
     pub(crate) quotas: bool,
+    /// Of the file system (pNFS).
+    pub(crate) has_layouts: bool,
     pub(crate) handle: Option<Filehandle>,
     pub(crate) space: Option<Space>,
     pub(crate) acl: Option<Vec<acl::Entry>>,
@@ -24,7 +26,7 @@ pub(crate) struct View {
 
 impl View {
     pub(crate) fn supported(&self) -> Bitmap {
-        let all = supported(self.minor, &self.traits, self.quotas);
+        let all = supported(self.minor, &self.traits, self.quotas, self.has_layouts);
         if self.attributes.created.is_some() { all } else { all.without(Attr::TIME_CREATE.0) }
     }
 }
@@ -45,6 +47,9 @@ pub(crate) const SPACE: Bitmap = Bitmap::of(&[
 pub(crate) const ABSENT: Bitmap = Bitmap::of(&[Attr::FSID.0, Attr::FS_LOCATIONS.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
 
 pub(crate) const ACL: Bitmap = Bitmap::of(&[Attr::ACL.0, Attr::DACL.0]);
+
+/// RFC 8881, section 5.12.
+const LAYOUT: Bitmap = Bitmap::of(&[Attr::FS_LAYOUT_TYPES.0, Attr::LAYOUT_BLKSIZE.0]);
 
 const QUOTA: Bitmap = Bitmap::of(&[Attr::QUOTA_AVAIL_HARD.0, Attr::QUOTA_AVAIL_SOFT.0, Attr::QUOTA_USED.0]);
 
@@ -87,7 +92,7 @@ pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::MODE_UMASK.0,
 ]);
 
-pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
+pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool, has_layouts: bool) -> Bitmap {
     let mut all = match minor {
         0 => MINOR_0,
         1 => MINOR_0.or(MINOR_1),
@@ -98,6 +103,9 @@ pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
     }
     if !quotas {
         all = all.minus(QUOTA);
+    }
+    if has_layouts && minor > 0 {
+        all = all.or(LAYOUT);
     }
     if !traits.read_only {
         // RFC 7862, section 12.2.3. With this attribute, Linux 6.1 orders attributes by the change

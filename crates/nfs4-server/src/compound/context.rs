@@ -187,7 +187,10 @@ impl<'s> CompoundContext<'s> {
                 }
                 Ok(Object::Pseudo(id))
             }
-            HandleTarget::File(export, id) => Ok(Object::File(FileRef { grant: self.grant(export)?, id })),
+            HandleTarget::File(export, id) => Ok(Object::File(FileRef::new(self.grant(export)?, id))),
+            HandleTarget::LayoutFile(export, id, change) => {
+                Ok(Object::File(FileRef { layout_change: Some(change), ..FileRef::new(self.grant(export)?, id) }))
+            }
         }
     }
 

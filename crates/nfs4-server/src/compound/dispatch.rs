@@ -72,6 +72,11 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
         Args::Openattr(_) => context.current_object().and(Err(Status::NOTSUPP.into())),
         // RFC 8881, section 2.10.8.3: SP4_SSV is not offered.
         Args::SetSsv(_) => Err(Status::INVAL.into()),
+        Args::Getdeviceinfo(args) if context.tree.has_layouts() => layout::getdeviceinfo(context, args),
+        Args::Layoutget(args) if context.tree.has_layouts() => layout::layoutget(context, args),
+        Args::Layoutreturn(args) if context.tree.has_layouts() => layout::layoutreturn(context, args),
+        // RFC 8881, section 18.42.3: there are no layouts for writing.
+        Args::Layoutcommit(_) if context.tree.has_layouts() => Err(Status::BADLAYOUT.into()),
         Args::Getdeviceinfo(_)
         | Args::Getdevicelist(_)
         | Args::Layoutcommit(_)

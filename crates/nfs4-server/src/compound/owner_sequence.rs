@@ -81,7 +81,7 @@ fn replay(context: &mut CompoundContext<'_>, reply: &OwnerReply) -> OpResult {
     }
     if let Some(key) = reply.file {
         let grant = context.grant(key.export)?;
-        context.set_current(Object::File(crate::files::file_ref::FileRef { grant, id: key.file }));
+        context.set_current(Object::File(crate::files::file_ref::FileRef::new(grant, key.file)));
     }
     context.out.raw(&reply.bytes);
     let word = |at: usize| u32::from_be_bytes([reply.bytes[at], reply.bytes[at + 1], reply.bytes[at + 2], reply.bytes[at + 3]]);

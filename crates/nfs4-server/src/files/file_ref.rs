@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
 use vouch_nfs4::Status;
-use vouch_vfs::{FileId, FileSystem};
+use vouch_vfs::{Blocking, FileId, FileSystem};
 
 use crate::access::grant::Grant;
+use crate::error::OpError;
 use crate::filehandle::{HandleTarget, PseudoId};
 use crate::state::FileKey;
 
@@ -11,6 +12,8 @@ use crate::state::FileKey;
 pub(crate) struct FileRef {
     pub(crate) grant: Arc<Grant>,
     pub(crate) id: FileId,
+    /// From the handle of a layout: the change attribute of the content to read.
+    pub(crate) layout_change: Option<u64>,
 }
 
 #[derive(Clone)]
@@ -20,8 +23,21 @@ pub(crate) enum Object {
 }
 
 impl FileRef {
+    pub(crate) fn new(grant: Arc<Grant>, id: FileId) -> FileRef {
+        FileRef { grant, id, layout_change: None }
+    }
+
     pub(crate) fn files(&self) -> &dyn FileSystem {
         &*self.grant.site.export.file_system
+    }
+
+    /// STALE if the content is not the one that the layout is for: this server shows another
+    /// revision than the server of the layout.
+    pub(crate) fn check_layout(&self, blocking: Blocking) -> Result<(), OpError> {
+        match self.layout_change {
+            Some(change) if self.files().attributes(&self.id, blocking)?.change != change => Err(Status::STALE.into()),
+            _ => Ok(()),
+        }
     }
 
     /// The file system is on other servers only.
@@ -30,7 +46,11 @@ impl FileRef {
     }
 
     pub(crate) fn named(&self) -> HandleTarget {
-        HandleTarget::File(self.grant.site.export.id, self.id)
+        let export = self.grant.site.export.id;
+        match self.layout_change {
+            None => HandleTarget::File(export, self.id),
+            Some(change) => HandleTarget::LayoutFile(export, self.id, change),
+        }
     }
 
     pub(crate) fn key(&self) -> FileKey {
@@ -38,7 +58,7 @@ impl FileRef {
     }
 
     pub(crate) fn with(&self, id: FileId) -> FileRef {
-        FileRef { grant: self.grant.clone(), id }
+        FileRef::new(self.grant.clone(), id)
     }
 
     pub(crate) fn same_export(&self, other: &FileRef) -> bool {

@@ -76,6 +76,15 @@ pub(crate) fn open_for(
     }
 }
 
+/// A read of a data server. The metadata server of the layout has the opens and share reservations;
+/// the layout has the anonymous stateid (RFC 8435, section 5.1).
+pub(crate) fn open_for_layout(context: &mut CompoundContext<'_>, file: &FileRef, stateid: &Stateid) -> Result<OpenHandle, OpError> {
+    if *stateid != Stateid::ANONYMOUS {
+        return Err(Status::BAD_STATEID.into());
+    }
+    anonymous(context, file, IoPurpose::Read)
+}
+
 /// The owner may always write, as in Linux (RFC 8881, section 18.3.4).
 pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<OpenHandle, OpError> {
     let (key, caller) = (file.key(), &file.grant.caller);

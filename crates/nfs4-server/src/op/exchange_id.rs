@@ -36,8 +36,7 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
     let ok = ExchangeIdOk {
         client: exchanged.client,
         seq: exchanged.seq,
-        // Section 18.35.3: exactly one of three kinds of server.
-        flags: ExchangeIdFlags(exchanged.flags.0 & !ExchangeIdFlags::MASK_PNFS.0) | ExchangeIdFlags::USE_NON_PNFS,
+        flags: ExchangeIdFlags(exchanged.flags.0 & !ExchangeIdFlags::MASK_PNFS.0) | server_roles(context),
         state_protect: exchanged.machine.map_or(StateProtectReply::None, StateProtectReply::MachineCred),
         server_owner: ServerOwner { minor: 0, major: Bytes(&config.server_owner) },
         server_scope: Bytes(&config.server_scope),
@@ -45,6 +44,14 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
     };
     Results::ExchangeId(Ok(ok)).encode(context.out);
     Ok(())
+}
+
+/// Section 18.35.3: a server with layouts is also a data server of other heads.
+fn server_roles(context: &CompoundContext<'_>) -> ExchangeIdFlags {
+    match context.tree.has_layouts() {
+        true => ExchangeIdFlags::USE_PNFS_MDS | ExchangeIdFlags::USE_PNFS_DS,
+        false => ExchangeIdFlags::USE_NON_PNFS,
+    }
 }
 
 fn machine_writes(context: &CompoundContext<'_>) -> bool {

@@ -12,6 +12,7 @@ pub(crate) mod exchange_id;
 pub(crate) mod filehandles;
 pub(crate) mod getattr;
 pub(crate) mod io_advise;
+pub(crate) mod layout;
 pub(crate) mod link;
 pub(crate) mod lock;
 pub(crate) mod lookup;

@@ -13,7 +13,10 @@ const SPAN_LEN_MIN: usize = 16 * 1024;
 
 pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResult {
     let file = context.current_file(Status::ISDIR)?;
-    let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Read)?;
+    let open = match file.layout_change {
+        Some(_) => open_file::open_for_layout(context, &file, &args.stateid)?,
+        None => open_file::open_for(context, &file, &args.stateid, IoPurpose::Read)?,
+    };
     let len = args.count.min(context.server.config().limits.io_len_max) as usize;
     let span_allowed = context.spans_allowed && len >= SPAN_LEN_MIN;
     let writer = ReadWriter::begin(context.out);
@@ -23,6 +26,8 @@ pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResu
         context.out.bytes_mut().reserve(len + behind);
     }
     let content = open.file().read(args.offset, len, ReadInto { bytes: context.out.bytes_mut(), span_allowed }, context.blocking)?;
+    // Checked after the data was read.
+    file.check_layout(context.blocking)?;
     match content {
         Content::Bytes { len, eof } => {
             writer.finish(context.out, eof);

@@ -305,6 +305,7 @@ fn view_without_attributes(context: &CompoundContext<'_>, file_number: u64) -> V
         mounted_on: file_number,
         traits: PSEUDO_TRAITS,
         quotas: false,
+        has_layouts: false,
         handle: None,
         space: None,
         acl: None,

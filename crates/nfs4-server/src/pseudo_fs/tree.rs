@@ -188,6 +188,10 @@ impl Tree {
         self.order.iter().filter_map(|id| self.site(*id))
     }
 
+    pub(crate) fn has_layouts(&self) -> bool {
+        self.sites.values().any(|site| site.has_layouts())
+    }
+
     pub(crate) fn junction(&self, export: ExportId, directory: &FileId, name: &[u8]) -> Option<Place> {
         // Usually there are no junctions.
         if self.junctions.is_empty() {
@@ -301,6 +305,11 @@ impl Site {
 
     pub(crate) fn handle(&self) -> HandleTarget {
         HandleTarget::File(self.export.id, self.root)
+    }
+
+    /// Clients can read files from several servers (pNFS).
+    pub(crate) fn has_layouts(&self) -> bool {
+        !self.export.data_servers.is_empty()
     }
 
     /// Section 7.7: an own fsid behind a crossed mount point.

@@ -96,6 +96,18 @@ impl StateidIssuer {
         Some(StateKey::new(index, generation))
     }
 
+    /// The `other` field of a client's layouts of a file. Its instance word differs from that of all
+    /// other stateids.
+    pub(super) fn layout(self, client: ClientId, file: &FileKey) -> [u8; 12] {
+        let mut hasher = DefaultHasher::new();
+        self.key.into_iter().for_each(|word| hasher.write_u64(word));
+        (client.0, file.export, file.file).hash(&mut hasher);
+        let mut other = [0; 12];
+        other[..4].copy_from_slice(&(!self.life).to_be_bytes());
+        other[4..].copy_from_slice(&hasher.finish().to_be_bytes());
+        other
+    }
+
     #[inline]
     fn mix(self, round: u8, half: u32) -> u32 {
         let mut hasher = DefaultHasher::new();

@@ -12,6 +12,7 @@ mod export_end;
 mod file;
 mod hash;
 mod id;
+mod layout;
 mod lease;
 mod limits;
 mod lock;

@@ -11,6 +11,7 @@ mod export_layout;
 mod fixture;
 mod flavours;
 mod hostile_clients;
+mod layouts;
 mod listings;
 mod machine_credential;
 mod malformed_calls;

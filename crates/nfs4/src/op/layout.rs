@@ -1,5 +1,5 @@
 //! GETDEVICEINFO, GETDEVICELIST and LAYOUT* (RFC 8881, sections 18.40 to 18.44; RFC 7862, sections
-//! 15.6 and 15.7). Bodies of layout types stay opaque, because the server refuses these operations.
+//! 15.6 and 15.7). Bodies of layout types stay opaque: see [`crate::flex_files`].
 
 use vouch_xdr::{Error, Reader, Writer};
 

@@ -122,6 +122,10 @@ pub(crate) struct RunningGuest {
 }
 
 impl RunningGuest {
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
     /// The guest must succeed. Returns its output.
     pub(crate) fn ok(self) -> String {
         let out = self.child.wait_with_output().expect("the guest's script was started");

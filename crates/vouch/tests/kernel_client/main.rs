@@ -14,6 +14,7 @@ mod ldap;
 #[path = "../end_to_end/moving_address.rs"]
 #[allow(dead_code, reason = "tests without a guest use the rest")]
 mod moving_address;
+mod pnfs;
 mod server;
 #[path = "../end_to_end/test_site.rs"]
 #[allow(dead_code, reason = "tests without a guest use the rest")]

@@ -255,3 +255,19 @@ fn names_of_list_in_force_survive_rejected_list() {
     sources.commit();
     assert!(clients.access_for(here).is_none());
 }
+
+#[test]
+fn only_trees_have_data_servers() {
+    let (_file, list) = file("tree:/db a(pnfs=192.0.2.1+192.0.2.2:7) b(ro)\n/srv *\n");
+    let loaded = sources(list).load().unwrap();
+    let servers = loaded.exports.all().iter().map(|export| export.data_servers.len()).collect::<Vec<_>>();
+    assert_eq!(servers, [2, 0]);
+    for (text, what) in [
+        ("/srv *(pnfs=192.0.2.1)\n", "only of a published tree"),
+        ("tree:/db a(pnfs=192.0.2.1) b(pnfs=192.0.2.2)\n", "more than one pnfs="),
+    ] {
+        let (_file, list) = file(text);
+        let error = sources(list).load().err().unwrap().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}

@@ -1,4 +1,7 @@
+mod data_servers;
 mod locations;
+
+use std::net::SocketAddr;
 
 use vouch_nfs4_server::{Flavour, FlavourAccess, Locations, Squash, SquashWho, Transport};
 use vouch_vfs_posix::{SnapshotOptions, SnapshotPattern};
@@ -30,6 +33,8 @@ pub(crate) struct Options {
     pub(crate) machine_writes: bool,
     /// `refer=` or `replicas=`.
     pub(crate) locations: Option<Locations>,
+    /// `pnfs=`, an extension: servers of the same tree that clients read in parallel.
+    pub(crate) data_servers: Option<Vec<SocketAddr>>,
     /// Weakest transport that `xprtsec=` lists.
     pub(crate) transport_min: Transport,
     /// `snapshots`: where they are; `Some(None)`: where the file system itself shows them.
@@ -71,6 +76,7 @@ impl Default for Options {
             mount_point: None,
             machine_writes: false,
             locations: None,
+            data_servers: None,
             transport_min: Transport::Clear,
             snapshots: None,
             snapshots_visible: None,
@@ -139,6 +145,12 @@ impl Options {
             ("snapdir", Some("visible")) => self.snapshots_visible = Some(true),
             ("snapdir", Some("hidden")) => self.snapshots_visible = Some(false),
             ("snapdir", _) => return Err(option_error(option, "is neither visible nor hidden", "write snapdir=visible or snapdir=hidden")),
+            ("pnfs", Some(value)) => {
+                self.data_servers =
+                    Some(data_servers::parse(value).ok_or_else(|| {
+                        option_error(option, "is not a list of different addresses", "write ADDRESS[:PORT][+ADDRESS[:PORT]]")
+                    })?)
+            }
             _ => return Err(unsupported(option, name, value)),
         }
         Ok(())
@@ -278,7 +290,7 @@ fn unsupported(option: &str, name: &str, value: Option<&str>) -> OptionIssue {
         ("security_label", None) => warning(option, "security labels are not supported; remove it"),
         ("rdirplus" | "nordirplus", None) => warning(option, "it applies to NFSv3 only; an NFSv4 client chooses; remove it"),
         ("reexport", Some(_)) => warning(option, "an export without fsid= has a stable identifier from its path; remove it"),
-        ("pnfs", None) => option_error(option, "requests pNFS layouts, which are not supported", "remove it"),
+        ("pnfs", None) => option_error(option, "names no servers", "write pnfs=ADDRESS[+ADDRESS] for a published tree, or remove it"),
         _ => option_error(option, "is not an option of exports(5)", "see vouch-export(1) for the supported options"),
     }
 }

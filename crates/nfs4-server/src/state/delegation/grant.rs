@@ -335,7 +335,7 @@ impl<F: Clone> State<F> {
     }
 
     /// O(n) in the smaller of the client's and the file's states.
-    fn has_delegation(&self, client: ClientKey, file: FileRef) -> bool {
+    pub(in crate::state) fn has_delegation(&self, client: ClientKey, file: FileRef) -> bool {
         let (own, of_file) = (&self.clients[client].delegations, &self.files[file].delegations);
         match own.len() < of_file.len() {
             true => own.iter().any(|&key| self.states[key].file == file),

@@ -52,7 +52,7 @@ fn supported_options_cause_no_warning() {
                    mountpoint mp mountpoint=/m mp=/m fsid=5 fsid=root no_pnfs acl root_squash \
                    no_root_squash all_squash no_all_squash anonuid=5 anongid=5 sec=sys sec=krb5:krb5i:krb5p \
                    snapshots snapshots=/snaps snapshots=.snap snapshots=/snaps/*/data snapdir=visible snapdir=hidden \
-                   xprtsec=none xprtsec=tls xprtsec=tls:mtls xprtsec=none:tls:mtls xprtsec=mtls:none";
+                   xprtsec=none xprtsec=tls xprtsec=tls:mtls xprtsec=none:tls:mtls xprtsec=mtls:none pnfs=192.0.2.1+[2001:db8::1]:2050";
     for option in options.split(' ') {
         assert_eq!(read(option).1, [], "{option}");
     }
@@ -89,7 +89,7 @@ fn unsupported_options_cause_warnings_or_errors() {
     for option in options.split(' ') {
         assert!(matches!(&read(option).1[..], [OptionIssue::Warning(text)] if text.contains(option)), "{option}");
     }
-    let options = "pnfs refer= refer=/a replicas=a@b refer=/a@ refer=/a@b+ refer=/a@[::1 refer=/../a@b xprtsec=ssl xprtsec=tls:ssl xprtsec= nonsense \
+    let options = "pnfs pnfs=host refer= refer=/a replicas=a@b refer=/a@ refer=/a@b+ refer=/a@[::1 refer=/../a@b xprtsec=ssl xprtsec=tls:ssl xprtsec= nonsense \
                    snapshots= snapshots=/a/../b snapshots=/*/* snapdir snapdir=all \
                    rw=1 anonuid=x anonuid=4294967295 fsid=q sec=spkm3";
     for option in options.split(' ') {
