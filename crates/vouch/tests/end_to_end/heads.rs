@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use vouch_nfs4::op::LockType;
-use vouch_nfs4::{Bitmap, Verifier};
+use vouch_nfs4::{Bitmap, Status, Verifier};
 use vouch_nfs4_client::{Config, Identity, Lock, OpenFile, Plain};
 use vouch_oncrpc::AuthSys;
 
@@ -48,23 +48,23 @@ fn heads_of_a_tree_report_the_same_identities() {
     let paths =
         ["export", "export/hello", "export/dir", "export/dir/numbers", "export/dir/empty", "export/link", &format!("export/{deep}")];
     let old = start_head(&world, "old", &database(&world), &READ_ONLY);
+    let by_name = start_head(&world, "by-name", &world.name(""), &READ_ONLY);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let through_old = connect(old.address, 2, "test", 0).await.expect("the client connects");
-        // It knows these files from the revision before.
+        let through_name = connect(by_name.address, 2, "test", 0).await.expect("the client connects");
         for path in &paths[..6] {
-            attributes_of(&through_old, path).await;
+            assert_eq!(attributes_of(&through_old, path).await, attributes_of(&through_name, path).await, "{path}");
         }
+        // The old head knows these files from the revision before.
         world.write(&format!("src/{deep}"), "deep");
         world.publish();
-        let new = start_head(&world, "new", &world.name(""), &READ_ONLY);
+        let new = start_head(&world, "new", &database(&world), &READ_ONLY);
         let through_new = connect(new.address, 2, "test", 0).await.expect("the client connects");
-        for client in [&through_old, &through_new] {
-            let mut left = 300;
-            while client.walk(paths[6].as_bytes()).await.is_err() {
-                left -= 1;
-                assert!(left > 0, "the next revision does not appear");
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
+        let mut left = 300;
+        while through_old.walk(paths[6].as_bytes()).await.is_err() {
+            left -= 1;
+            assert!(left > 0, "the next revision does not appear");
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
         for path in paths {
             assert_eq!(attributes_of(&through_old, path).await, attributes_of(&through_new, path).await, "{path}");
@@ -106,7 +106,11 @@ impl Reader {
         self.client.renew().await?;
         self.client.reclaim_open(&mut self.file).await?;
         self.lock = self.client.reclaim_lock(&mut self.file, b"owner", LockType::Read, 0, 10).await?;
-        self.client.reclaim_complete().await
+        match self.client.reclaim_complete().await {
+            // The head still has the client's record of an earlier visit.
+            Err(error) if error.status() == Some(Status::COMPLETE_ALREADY) => Ok(()),
+            completed => completed,
+        }
     }
 }
 
