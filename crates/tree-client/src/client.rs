@@ -21,7 +21,6 @@ use crate::memory_cache::{MemoryCache, TreeNumber};
 use crate::tree::Origin;
 use crate::{Error, FaultObserver, Result, Tree};
 
-/// Forwarding pointers followed from one name.
 const FORWARDINGS_MAX: usize = 4;
 
 /// Options of a client.
@@ -202,7 +201,6 @@ impl Client {
         TreeNumber(self.trees.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// SplitMix64 (Steele, Lea, Flood 2014).
     pub(crate) fn next_random(&self) -> u64 {
         let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

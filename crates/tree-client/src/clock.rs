@@ -1,4 +1,4 @@
-//! The wall clock as a parameter. Time-outs use tokio's clock, which tests can pause.
+//! The wall clock, as a parameter. Time-outs use tokio's clock, which tests can pause.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

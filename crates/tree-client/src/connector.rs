@@ -1,5 +1,3 @@
-//! The network as a parameter: resolves host names and connects to replicas.
-
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +8,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use vouch_tree::protocol::{GetDataArgs, Procedure};
 
-/// A byte stream to a replica.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -28,7 +25,7 @@ pub trait LocalReplica: Send + Sync {
     fn received(&self) -> u64;
 }
 
-/// Takes one result of a GETDATA call. `false`: the frame is not the one of its handle.
+/// Takes one result of a GETDATA call; returns `false` if the frame has another hash.
 pub type TakeFrame<'a> = dyn FnMut(Option<Bytes>) -> bool + Send + 'a;
 
 /// What a replica is reached by.
@@ -48,7 +45,6 @@ pub trait Connector: Send + Sync + 'static {
     fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Link>>;
 }
 
-/// TCP and the system's resolver.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TcpConnector;
 

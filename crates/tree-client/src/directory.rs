@@ -1,5 +1,3 @@
-//! Name lookups and directory listings, page by page.
-
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -31,7 +29,6 @@ impl Deref for Entry {
 /// Where a listing begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position<'a> {
-    /// At the first entry.
     Start,
     /// The first name after this.
     After(&'a [u8]),
@@ -97,7 +94,6 @@ enum Step {
 }
 
 impl<'a> Descent<'a> {
-    /// `None` if the directory is empty.
     fn begin(dir: &Inode, target: Position<'a>) -> Result<Option<Self>> {
         match &dir.content {
             Content::Directory { entries, top, .. } => Ok(top.map(|page| {
@@ -138,7 +134,6 @@ impl<'a> Descent<'a> {
         Ok(Step::Down)
     }
 
-    /// Starts at the target; `None` if the target is after this page.
     fn listing(&self, page: Arc<LeafPage>) -> Option<Listing> {
         let len = page.entries().len();
         let first = match self.target {
@@ -167,7 +162,7 @@ impl Tree {
         self.lookup_from(dir, name, Source::Replicas(deadline)).await.map(Option::flatten)
     }
 
-    /// [`Tree::lookup`] from memory or disk cache only; `None` if a frame must be fetched.
+    /// As [`Tree::lookup`], without the network.
     pub fn try_lookup(&self, dir: &Inode, name: &[u8]) -> Option<Result<Option<Entry>>> {
         self.run_local(self.lookup_from(dir, name, Source::Local))
     }
@@ -194,7 +189,7 @@ impl Tree {
         Ok(listing.expect("a fetched page gives a listing"))
     }
 
-    /// [`Tree::list`] from memory or disk cache only; `None` if a frame must be fetched.
+    /// As [`Tree::list`], without the network.
     pub fn try_list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Option<Result<Listing>> {
         self.run_local(self.list_from(dir, from, Source::Local))
     }
@@ -222,7 +217,6 @@ impl Tree {
         }
     }
 
-    /// Reads interior pages only.
     pub(crate) async fn leaf_span(&self, dir: &Inode, number: u64) -> Result<Option<LeafSpan>> {
         let deadline = self.start_operation().await?;
         let Some(mut descent) = Descent::begin(dir, Position::Number(number))? else { return Ok(None) };
@@ -239,7 +233,6 @@ impl Tree {
         Ok((number < span.number + entries).then_some(span))
     }
 
-    /// Fetches only if the middle page is not in memory: once per several pages.
     fn prefetch_pages(self: &Arc<Self>, siblings: &[PageRef]) {
         let Some(halfway) = siblings.get((PAGES_AHEAD / 2).min(siblings.len().saturating_sub(1))) else { return };
         if self.is_in_memory(&halfway.handle) {

@@ -1,4 +1,4 @@
-//! Errors, their classes, and errno values. Cheap to clone: one fetch may answer many readers.
+//! Cheap to clone: one fetch may answer many readers.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,6 @@ use vouch_xdr::Xdr;
 
 use crate::{Error, Result};
 
-/// Verified and decoded. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) enum Frame {
     Leaf(Bytes),
@@ -52,7 +51,6 @@ impl Frame {
         let len = match self {
             Self::Leaf(bytes) | Self::Fsinfo(bytes) => bytes.len(),
             Self::Indirect(page) => page.children.len() * size_of::<Option<BlockHandle>>(),
-            // Estimates names, inline content and link targets.
             Self::DirLeaf(page) => page.entries().len() * (size_of::<vouch_tree::DirEntry>() + 96),
             Self::DirInterior(page) => page.children().len() * (size_of::<vouch_tree::directory::Child>() + 32),
         };

@@ -62,8 +62,8 @@ impl MemoryCache {
         self.cache.remove(&Key { tree, handle: *handle });
     }
 
-    /// The frame from memory, or from `fetch`, which runs once for all waiting callers. If it fails
-    /// or is dropped, the next waiting caller runs its own.
+    /// Runs `fetch` once for all waiting callers. If it fails or is dropped, the next caller runs
+    /// its own.
     pub(crate) async fn get_or_fetch(
         &self,
         tree: TreeNumber,
@@ -80,7 +80,6 @@ impl MemoryCache {
     }
 }
 
-/// The handle covers the kind: a frame referenced as two kinds means a damaged tree.
 fn of_kind(frame: Frame, kind: FrameKind, handle: &BlockHandle) -> Result<Frame> {
     if frame.kind() == kind {
         Ok(frame)

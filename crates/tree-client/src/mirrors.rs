@@ -1,5 +1,4 @@
-//! Mirrors named in the tree itself, signed like every file: clients learn of new ones without
-//! configuration.
+//! Clients learn of new mirrors from the signed tree, without configuration.
 
 use vouch_tree::{Content, HostId, TreeName};
 
@@ -7,18 +6,16 @@ use crate::http::url;
 use crate::replica::Location;
 use crate::{Error, Result, Tree, replica_tls};
 
-/// The list at the root of a tree: a replica on each line, `HOST[:PORT]`, `tls://HOST[:PORT]` or a URL. Empty lines and
-/// lines that begin with `#` are skipped.
+/// One replica a line: `HOST[:PORT]`, `tls://HOST[:PORT]` or a URL. Empty lines and `#` lines are
+/// skipped.
 pub(crate) const MIRRORS_FILE: &str = ".vouch-mirrors";
 
-/// Further bytes and lines are ignored.
 const FILE_LEN_MAX: usize = 64 << 10;
 const MIRRORS_MAX: usize = 64;
 
 impl Tree {
-    /// Adds mirrors from the revision in force. Without a readable list, nothing changes.
-    /// `is_first`: only if the list came with the fsinfo, so that opening a tree waits for nothing
-    /// else.
+    /// Without a readable list, nothing changes. `is_first`: only a list that came with the fsinfo,
+    /// so that opening waits for nothing else.
     pub(crate) async fn learn_mirrors(&self, is_first: bool) {
         if !self.follows_mirrors() {
             return;
@@ -48,8 +45,7 @@ fn parse(text: &str, hostid: &HostId, mut warn: impl FnMut(Error)) -> Vec<Locati
     lines.filter_map(|line| location(line, hostid).map_err(&mut warn).ok()).collect()
 }
 
-/// Where the HOST of a name is asked. Ports 80 and 443 are those of web servers, whose database is at
-/// `/HOSTID/`.
+/// The HOST of a name. Ports 80 and 443 mean a web server with the database at `/HOSTID/`.
 pub fn location_of_name(name: &TreeName) -> String {
     let (host, hostid) = (if name.host().contains(':') { format!("[{}]", name.host()) } else { name.host().to_owned() }, name.hostid());
     match name.port() {
@@ -71,7 +67,6 @@ pub(crate) fn location(text: &str, hostid: &HostId) -> Result<Location> {
     Ok(Location { host, port: parsed.port() })
 }
 
-/// What a location must look like.
 pub(crate) const NOT_A_REPLICA: &str =
     "not a replica; expected HOST[:PORT], tls://HOST[:PORT], or http:// or https:// and the path of a database";
 

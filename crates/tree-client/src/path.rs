@@ -44,15 +44,14 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>> {
 }
 
 impl Tree {
-    /// Path below `from`. Skips empty components and `.`, refuses `..`. Does not follow symbolic
-    /// links.
+    /// Path below `from`. Skips empty components and `.`, refuses `..` and symbolic links.
     pub async fn lookup_path(&self, from: &Inode, path: &[u8]) -> Result<Inode> {
         let deadline = self.start_operation().await?;
         let inode = self.lookup_path_from(from, path, Source::Replicas(deadline)).await?;
         Ok(inode.expect("fetched pages lead to an inode"))
     }
 
-    /// [`Tree::lookup_path`] from memory or disk cache only; `None` if a frame must be fetched.
+    /// As [`Tree::lookup_path`], without the network.
     pub fn try_lookup_path(&self, from: &Inode, path: &[u8]) -> Option<Result<Inode>> {
         self.run_local(self.lookup_path_from(from, path, Source::Local))
     }
@@ -73,8 +72,8 @@ impl Tree {
         Ok(Some(inode))
     }
 
-    /// Path below `root`, the root of a revision. Follows symbolic links, also the last, and `..`.
-    /// Returns a link out of the tree.
+    /// Path below `root`, the root of a revision. Follows all symbolic links and `..`. Returns a
+    /// link out of the tree.
     pub async fn resolve_path(&self, root: &Inode, path: &[u8]) -> Result<ResolvedPath> {
         let deadline = self.start_operation().await?;
         let split =
@@ -127,7 +126,6 @@ impl Tree {
     }
 }
 
-/// Judges a link target by its text, from `depth` directories below the root.
 fn climbs_above(parts: &[Vec<u8>], depth: usize) -> bool {
     let mut depth = depth as i64;
     parts.iter().any(|part| {

@@ -1,5 +1,4 @@
-//! Reports of replicas that send wrong or old data, for example to an audit trail. Reported even if
-//! another replica delivers.
+//! Reports of replicas that send wrong or old data, even if another replica delivers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +31,7 @@ pub enum FaultKind<'a> {
         /// Revision number.
         offered: u64,
     },
-    /// Fails verification, without proof of forgery. Reported once for equal consecutive offers.
+    /// Fails verification, without proof of forgery. Equal consecutive offers are reported once.
     Refused(&'a Refusal),
 }
 

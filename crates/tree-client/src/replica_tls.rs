@@ -1,5 +1,4 @@
-//! TLS to replicas, which hides what is read from the network between. The data needs no protection:
-//! it is verified by its hashes.
+//! TLS hides what is read. The data needs no protection: it is verified by its hashes.
 
 use std::io;
 use std::net::IpAddr;
@@ -43,15 +42,12 @@ impl ReplicaTls {
     }
 }
 
-/// Begins the location of a replica that is reached over TLS.
 const SCHEME: &str = "tls://";
 
-/// The host of a location `tls://HOST`.
 pub(crate) fn host_of(location: &str) -> Option<&str> {
     location.strip_prefix(SCHEME)
 }
 
-/// The location of a host over TLS.
 pub(crate) fn location_of(host: &str) -> String {
     format!("{SCHEME}{host}")
 }
@@ -63,10 +59,9 @@ fn read(path: &Path) -> Result<Arc<[CertificateDer<'static>]>> {
     if found.is_empty() { Err(fault("contains no certificate (PEM)".into())) } else { Ok(found.into()) }
 }
 
-/// Makes the TLS sessions of a client.
 pub(crate) struct Sessions {
     tls: ReplicaTls,
-    /// Made at the first use: a machine without authorities reads in clear text all the same.
+    /// Made at the first use: clear text needs no certificate authorities.
     config: OnceLock<Arc<ClientConfig>>,
 }
 
@@ -85,7 +80,6 @@ impl Sessions {
         self.tls.is_required
     }
 
-    /// Does the handshake with `host`, whose name or address the certificate must have.
     pub(crate) async fn open(&self, host: &str, stream: tokio::net::TcpStream) -> io::Result<Box<dyn Stream>> {
         let config = self.config().map_err(io::Error::other)?;
         // An IPv6 address may have a zone, which no certificate names.

@@ -18,7 +18,6 @@ const FRAMES_IN_FLIGHT_MAX: usize = 512;
 /// Threads that hash, decode and write frames.
 const BLOCKING_MAX: usize = 8;
 
-/// Pauses before an unreachable frame is tried again.
 const RETRY_PAUSES: [Duration; 4] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(8), Duration::from_secs(20)];
 
 #[derive(Debug, Clone)]
@@ -156,8 +155,6 @@ fn open<J: Visitor>(visitor: &J, work: &PendingFrame<J::Context>, stored: &Bytes
     }
 }
 
-/// Bypasses all caches. Retries while replicas are unreachable: through all pauses, or within one
-/// operation's time.
 async fn fetch<C>(tree: &Tree, work: &PendingFrame<C>, waits_out_outages: bool) -> Result<crate::replica::FetchedFrame> {
     let mut pauses = RETRY_PAUSES.into_iter();
     let end = Instant::now() + tree.operation_max();

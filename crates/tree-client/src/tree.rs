@@ -1,5 +1,3 @@
-//! One open tree: replicas, the revision in force, and frames from memory, disk or network.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
@@ -200,7 +198,6 @@ impl Tree {
         }
     }
 
-    /// `None` if a frame must be fetched.
     pub(crate) fn run_local<T>(&self, operation: impl Future<Output = Result<Option<T>>>) -> Option<Result<T>> {
         if !self.can_start_now()? {
             return Some(Err(self.freshness.unusable_error(self.freshness.newest().as_deref())));

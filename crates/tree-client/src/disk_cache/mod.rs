@@ -1,7 +1,5 @@
-//! Frames and whole files on disk, within a quota.
-//!
-//! Readers verify each frame, so a full, corrupt or missing disk only costs a fetch. See
-//! `docs/formats/cache.md` for the files.
+//! Readers verify each frame, so a full, corrupt or missing disk only costs a fetch. Files:
+//! docs/formats/cache.md.
 
 pub(crate) mod segment;
 mod segment_index;

@@ -94,7 +94,6 @@ fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(len)
 }
 
-/// Does not zero the buffer: that costs as much as the copy.
 pub(crate) fn read_frame(file: &File, span: Span) -> io::Result<Vec<u8>> {
     let len = span.len as usize;
     let mut frame = Vec::with_capacity(len);
@@ -106,7 +105,6 @@ pub(crate) fn read_frame(file: &File, span: Span) -> io::Result<Vec<u8>> {
             Err(error) => return Err(error.into()),
         }
     }
-    // The allocator may round the capacity up.
     frame.truncate(len);
     Ok(frame)
 }

@@ -16,7 +16,7 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 
 use super::segment::{LIST_ENTRY_LEN, RECORD_HEAD_LEN, Span, decode_list, encode_list, read_frame, scan};
 
-/// Segments are 1/64 of the quota, so evicting one loses little and few files are open.
+/// 1/64 of the quota: evicting one segment loses little, and few files are open.
 const SEGMENT_SHARE: u64 = 64;
 const SEGMENT_LEN_MIN: u64 = 512 * 1024;
 const SEGMENT_LEN_MAX: u64 = 256 << 20;
@@ -28,7 +28,7 @@ const BATCH_LEN_MAX: u64 = 1 << 20;
 /// Ends segments of very small frames early.
 const LIST_SHARE: u64 = 16;
 
-/// Share of the next segment that frames in use may take when they survive an eviction.
+/// Share of the next segment for recently read frames that survive an eviction.
 const KEPT_SHARE: u64 = 4;
 
 const RECORD_LEN_MAX: u64 = (RECORD_HEAD_LEN + FRAME_LEN_MAX) as u64;
@@ -111,7 +111,6 @@ impl SegmentIndex {
         self.dir.join(format!("segment-{id:016x}.list"))
     }
 
-    /// Writes the list of a segment if its writer was killed first.
     fn load_segment(&self, id: SegmentId) -> io::Result<()> {
         let file = File::open(self.path(id))?;
         let len = file.metadata()?.len();
@@ -234,7 +233,6 @@ impl SegmentIndex {
         written
     }
 
-    /// Evicts the oldest segments until `wanted` more bytes fit. Recently read frames go to `keep`.
     pub(crate) fn make_room(&self, wanted: u64, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
         let _evicting = self.eviction_lock.lock();
         let mut budget = self.segment_len / KEPT_SHARE;
@@ -270,7 +268,6 @@ impl SegmentIndex {
             }
             place.segment != id
         });
-        // Limited, so that each eviction frees space.
         for (handle, span) in used {
             let record_len = RECORD_HEAD_LEN as u64 + u64::from(span.len);
             if *budget >= record_len
@@ -284,7 +281,6 @@ impl SegmentIndex {
         Ok(())
     }
 
-    /// Counts whole blocks. A growing segment counts as full.
     fn measure(&self) -> u64 {
         let mut total = 0;
         for entry in fs::read_dir(&self.dir).into_iter().flatten().filter_map(Result::ok) {
@@ -292,7 +288,6 @@ impl SegmentIndex {
             let name = entry.file_name();
             let grows = name.len() == "segment-0123456789abcdef".len() && !self.dir.join(name).with_extension("list").exists();
             let occupied = meta.blocks() * STAT_BLOCK;
-            // Includes the list, which is written last.
             total += if grows { occupied.max(self.segment_len) + self.segment_len / LIST_SHARE } else { occupied };
         }
         self.used.store(total, Ordering::Relaxed);

@@ -43,7 +43,6 @@ async fn frames_survive_restart() {
     let cache = open(dir.path(), 64 << 20);
     put(&cache, 0..300, 5000).await;
     for _ in 0..2 {
-        // As after a kill: the segment is not closed.
         let again = open(dir.path(), 64 << 20);
         for n in 0..300 {
             let (handle, stored) = make_frame(n, 5000);

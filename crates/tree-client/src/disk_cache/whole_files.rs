@@ -1,7 +1,5 @@
-//! Whole copies of large files, for FUSE passthrough: names, quota, exclusive use.
-//!
-//! `file::whole_file` verifies the content. A copy is valid only while its inode is unchanged since
-//! then.
+//! Whole copies of large files, for FUSE passthrough. `file::whole_file` verifies the content. A
+//! copy is valid only while its inode is unchanged since then.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -72,7 +70,6 @@ impl WholeFiles {
         len <= self.index.quota_bytes() / FILE_SHARE
     }
 
-    /// `None` while another thread builds a file.
     pub(crate) fn start_building(&self) -> Option<MutexGuard<'_, ()>> {
         self.building.try_lock()
     }
@@ -129,7 +126,6 @@ impl WholeFiles {
         })
     }
 
-    /// Allocates the disk space; `None` if the quota has no room.
     pub(crate) fn create(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
         let _turn = self.index.lock_directory()?;
         if !self.make_room(key.size) {
@@ -184,7 +180,6 @@ impl WholeFiles {
         ours.filter_map(|e| Some((e.path(), e.metadata().ok()?))).collect()
     }
 
-    /// Removes unused files, least recently read first, until `wanted` more bytes fit.
     fn make_room(&self, wanted: u64) -> bool {
         let quota = self.index.quota_bytes() / QUOTA_SHARE;
         let mut all = self.list_files();

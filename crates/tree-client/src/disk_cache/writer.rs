@@ -23,7 +23,6 @@ struct Batch {
 }
 
 impl Batch {
-    /// Offsets are relative to the batch.
     fn add(&mut self, handle: &BlockHandle, frame: &[u8]) {
         let offset = (self.bytes.len() + RECORD_HEAD_LEN) as u32;
         encode_record(handle, frame, &mut self.bytes);
@@ -31,7 +30,6 @@ impl Batch {
     }
 }
 
-/// Ends when all senders are dropped.
 pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteCommand>, queued_bytes: &AtomicU64) {
     let mut open: Option<OpenSegment> = None;
     let mut paused_until: Option<Instant> = None;
@@ -58,8 +56,6 @@ pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteC
                 Err(error) => {
                     tracing::warn!("disk cache: {error}; storing no frames for {} s", PAUSE.as_secs());
                     paused_until = Some(Instant::now() + PAUSE);
-                    // A full or failing disk: free space and start a new segment. A lock time-out
-                    // means neither.
                     if error.kind() != std::io::ErrorKind::TimedOut {
                         index.shrink();
                     }

@@ -1,5 +1,3 @@
-//! Byte ranges to leaves, through indirect frames. Holes need no fetch.
-
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -92,7 +90,6 @@ fn slice_leaf(whole: &Bytes, leaf: u64, range: &std::ops::Range<u64>) -> Bytes {
     whole.slice(start.min(end)..end)
 }
 
-/// `None` if empty.
 fn clamp_range(blob: &Blob, offset: u64, len: usize) -> Option<std::ops::Range<u64>> {
     let end = offset.saturating_add(len as u64).min(blob.size);
     (offset < end).then_some(offset..end)
@@ -132,7 +129,7 @@ impl Tree {
         Ok(pieces)
     }
 
-    /// [`Tree::read`] from memory or disk cache only; `None` if a frame must be fetched.
+    /// As [`Tree::read`], without the network.
     pub fn try_read(&self, blob: &Blob, offset: u64, len: usize) -> Option<Result<Bytes>> {
         self.run_local(self.read_local(blob, offset, len))
     }
@@ -166,7 +163,6 @@ impl Tree {
         }
     }
 
-    /// Reads each indirect frame once.
     pub(crate) async fn leaf_places(
         &self,
         blob: &Blob,
@@ -202,7 +198,7 @@ impl Tree {
         Ok(places)
     }
 
-    /// Also returns the bytes covered. `None`: a frame must be fetched, but the source is local.
+    /// Also returns the bytes covered.
     async fn leaf_place(&self, blob: &Blob, leaf: u64, source: Source) -> Result<Option<(LeafPlace, u64)>> {
         let mut at = top_of(blob);
         loop {
@@ -250,7 +246,7 @@ impl Tree {
         decode_xattrs(&self.read(blob, 0, blob.size as usize).await?)
     }
 
-    /// [`Tree::xattrs`] from memory or disk cache only; `None` if a frame must be fetched.
+    /// As [`Tree::xattrs`], without the network.
     pub fn try_xattrs(&self, inode: &Inode) -> Option<Result<Arc<Xattrs>>> {
         match xattr_blob(inode) {
             Ok(blob) => self.try_read(blob, 0, blob.size as usize).map(|bytes| bytes.and_then(|b| decode_xattrs(&b))),
@@ -258,7 +254,7 @@ impl Tree {
         }
     }
 
-    /// Runs in the background. Ignores errors: the reader will meet them.
+    /// Ignores errors: the reader will meet them.
     pub(crate) fn prefetch(self: &Arc<Self>, frames: Vec<(FrameKind, BlockHandle)>, len_expected: usize) {
         let tree = Arc::clone(self);
         let deadline = Instant::now() + self.operation_max();

@@ -1,7 +1,7 @@
-pub(crate) mod blob; // Byte ranges to leaves, holes, SEEK_DATA, extended attributes.
+pub(crate) mod blob;
 mod read_ahead;
 mod reader;
-mod whole_file; // Verified whole copies of large files, for FUSE passthrough.
+mod whole_file;
 
 pub use blob::Seek;
 pub use reader::FileReader;

@@ -15,7 +15,6 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// `size`: the file's length. Returns the range to fetch next.
     pub(crate) fn on_read(&mut self, offset: u64, len: u64, size: u64, window_max: u64) -> Option<Range<u64>> {
         let end = offset.saturating_add(len).min(size);
         let near = offset.saturating_add(SLACK) >= self.expected && offset <= self.expected.saturating_add(SLACK);
@@ -29,7 +28,6 @@ impl ReadAhead {
         let first = self.expected == 0;
         self.expected = self.expected.max(end);
         self.fetched = self.fetched.max(self.expected);
-        // A short first read may be the only one.
         if first && end < size.min(WINDOW_MIN) {
             return None;
         }

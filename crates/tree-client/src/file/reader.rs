@@ -1,5 +1,3 @@
-//! One open file, with read-ahead for sequential reads.
-
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -51,7 +49,6 @@ impl FileReader {
     /// As [`Tree::try_read`]; may start read-ahead.
     pub fn try_read(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
         let answer = self.tree.try_read(&self.blob, offset, len);
-        // Otherwise the following `read` counts it.
         if answer.is_some() {
             self.note_read(offset, len);
         }
@@ -84,7 +81,7 @@ impl FileReader {
         if let Some(range) = ahead {
             self.tree.prefetch_range(&self.blob, &range);
         }
-        // Such a file leaves the memory cache to others, and its buffers to what it reads next.
+        // Leave the memory cache to other files.
         if let Some(range) = behind.filter(|_| self.blob.size > options.memory_cache_bytes / 4) {
             self.forget(&range);
         }

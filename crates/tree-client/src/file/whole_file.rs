@@ -1,8 +1,6 @@
-//! Verified whole copies of large files in the disk cache, for FUSE passthrough.
-//!
-//! This process writes each copy from verified frames, or compares an earlier one with the hashes
-//! of its leaves. It copies files that are mostly cached, in the background.
-//! `docs/formats/cache.md` says how copies stay protected.
+//! Whole copies in the disk cache, for FUSE passthrough. This process writes each copy from
+//! verified frames, or compares an earlier one with the hashes of its leaves. docs/formats/cache.md
+//! says how copies stay protected.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,7 +33,6 @@ pub struct WholeFile {
     is_renamed: bool,
     /// The file holds old and new content: an update is unfinished.
     is_mixed: bool,
-    /// An earlier process of the mount opened it for the kernel.
     is_resumed: bool,
 }
 
@@ -57,7 +54,7 @@ impl Tree {
         key_of(blob).is_some() && self.whole_files().is_some_and(|files| files.fits(blob.size))
     }
 
-    /// `None` if there is no copy, or it is in use. Costs one fstat(2).
+    /// Also `None` while another user has the copy. Costs one fstat(2).
     pub fn take_whole_file(self: &Arc<Self>, blob: &Blob) -> Option<WholeFile> {
         let body = self.whole_files()?.take(&key_of(blob)?)?;
         Some(WholeFile {
@@ -70,8 +67,7 @@ impl Tree {
         })
     }
 
-    /// The copy that an earlier process opened and the kernel still reads. `None` without such a
-    /// file of this inode number.
+    /// The copy that an earlier process opened and the kernel still reads, by its inode number.
     pub fn resume_whole_file(self: &Arc<Self>, blob: &Blob, inode: u64) -> Option<WholeFile> {
         let (body, is_renamed) = self.whole_files()?.reopen(&key_of(blob)?, inode)?;
         // A renamed file was being changed to another revision.
@@ -133,10 +129,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// `None` if too few leaves are cached. Blocks on the disk.
     fn places_if_cached(&self, blob: &Blob) -> Option<Vec<LeafPlace>> {
         let count = blob.size.div_ceil(LEAF_LEN_MAX as u64);
-        // The quota bounds the number of handles.
         let (mut places, mut cached) = (Vec::new(), 0);
         for leaf in 0..count {
             let place = self.local_leaf_place(blob, leaf)?;
@@ -168,7 +162,7 @@ impl Tree {
         self.is_in_memory(handle) || self.client().disk.as_ref().is_some_and(|disk| disk.contains(handle))
     }
 
-    /// The hash of a compressed frame covers other bytes: such a leaf is compared with its cached
+    /// The hash of a compressed frame covers other bytes, so that leaf is compared with its cached
     /// content.
     fn compare(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], waiting: &Weak<()>) -> Comparison {
         if !body.file().metadata().is_ok_and(|m| m.is_file() && m.len() == blob.size) {
@@ -227,7 +221,6 @@ impl Tree {
         Ok(())
     }
 
-    /// Does not change the memory cache.
     fn cached_leaf(&self, handle: &BlockHandle) -> Option<bytes::Bytes> {
         match self.peek(FrameKind::Leaf, handle)? {
             Frame::Leaf(bytes) => Some(bytes),

@@ -1,5 +1,5 @@
-//! The revision in force: verifies offers, stores the newest revision seen, checks expiry at each
-//! use. Does no network I/O.
+//! The revision in force. Stores the newest revision seen, and checks expiry at each use. Does no
+//! network I/O.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,7 +19,6 @@ use crate::freshness::seen_store::{SeenRecord, SeenStore};
 use crate::revision::Revision;
 use crate::{Error, Result};
 
-/// Each step of the stored time costs a write and an fsync.
 const TIME_STEP_S: u64 = 60;
 
 #[derive(Debug)]
@@ -36,7 +35,6 @@ pub(crate) struct Freshness {
     hostid: HostId,
     clock: Arc<dyn Clock>,
     store: Arc<SeenStore>,
-    /// Locked during verification: one offer at a time takes force.
     record: Mutex<SeenRecord>,
     current: RwLock<Option<Arc<Revision>>>,
     expires: AtomicI64,
@@ -47,8 +45,7 @@ pub(crate) struct Freshness {
     last_failure: Mutex<String>,
 }
 
-/// A lower bound that a wrong clock cannot lower: the start of a signed fsinfo, plus the time
-/// since.
+/// A wrong clock cannot lower it: the start of a signed fsinfo, plus the time since.
 #[derive(Clone, Copy)]
 struct TimeFloor {
     start: u64,
@@ -56,7 +53,6 @@ struct TimeFloor {
 }
 
 impl Freshness {
-    /// Blocks on the state file.
     pub(crate) fn load(hostid: HostId, clock: Arc<dyn Clock>, store: Arc<SeenStore>) -> Result<Self> {
         let record = store.load(&hostid)?;
         let floor = TimeFloor { start: record.time(), set_at: Instant::now() };
@@ -90,7 +86,6 @@ impl Freshness {
         clock.max(floor.start.saturating_add(floor.set_at.elapsed().as_secs()))
     }
 
-    /// Takes a few atomic reads.
     pub(crate) fn is_fresh(&self) -> bool {
         let now = i64::try_from(self.now()).unwrap_or(i64::MAX);
         now < self.expires.load(Ordering::Acquire)
@@ -126,7 +121,6 @@ impl Freshness {
         self.blocked.read().clone().or_else(|| self.changed_iv.read().clone())
     }
 
-    /// Ignores a changed iv, which the next certificate may repair.
     pub(crate) fn blocked_for_good(&self) -> Option<Error> {
         self.blocked.read().clone()
     }
@@ -139,7 +133,6 @@ impl Freshness {
         *self.last_failure.lock() = summary;
     }
 
-    /// Blocks on the state file.
     pub(crate) fn apply_statements(&self, statements: Vec<KeyStatement>) {
         let mut record = self.record.lock();
         let valid = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
@@ -169,7 +162,6 @@ impl Freshness {
         }
     }
 
-    /// Does nothing if a valid revision arrives. Blocks on the state file.
     pub(crate) fn record_expiry(&self) {
         let mut record = self.record.lock();
         if let Some(current) = self.newest() {
@@ -199,7 +191,6 @@ impl Freshness {
         self.block(error);
     }
 
-    /// Ends all use of the tree.
     pub(crate) fn block(&self, error: Error) {
         if self.newest().is_some() {
             tracing::error!(tree = %self.hostid, "{error}");
@@ -253,7 +244,7 @@ impl Freshness {
         }
         self.raise_time_floor(record.time());
         if current.as_deref().is_some_and(|c| c.fsinfo.iv != verified.fsinfo.iv) {
-            // Stored as seen: no older revision is accepted again. A later certificate may sign with the old iv.
+            // No older revision is accepted again. A later certificate may sign with the old iv.
             let what = "the tree was created again with another iv; reopen it (a mount: unmount and mount again)".to_owned();
             let error = Error::Damaged { what };
             if self.changed_iv.write().replace(error.clone()).is_none() {
@@ -266,7 +257,6 @@ impl Freshness {
         let revision = Arc::new(Revision::new(verified.fsinfo, Bytes::copy_from_slice(signed), cert_serial, verified.expires));
         *self.changed_iv.write() = None;
         self.expires.store(revision.expires(), Ordering::Release);
-        // The key of an origin may have been revoked meanwhile: see `Tree::ask_origins`.
         if self.blocked().is_some() {
             self.expires.store(i64::MIN, Ordering::Release);
         }

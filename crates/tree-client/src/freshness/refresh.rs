@@ -1,5 +1,3 @@
-//! Asks the replicas for the newest revision: at opening, periodically, and on demand.
-
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -16,8 +14,7 @@ use crate::replica_fault::FaultKind;
 use crate::tree::Tree;
 use crate::{Error, Result};
 
-/// After the first good answer, other replicas get as much time again, within these limits: one may
-/// be newer.
+/// Other replicas get as much time again as the first good answer took: one may be newer.
 const GRACE_MIN: Duration = Duration::from_millis(20);
 const GRACE_MAX: Duration = Duration::from_secs(1);
 
@@ -29,7 +26,6 @@ pub(crate) const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const INTERVAL_MIN: Duration = Duration::from_secs(60);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Wait for statements from the old name's replicas. Old hosts are often switched off.
 const STATEMENTS_ASK_MAX: Duration = Duration::from_secs(3);
 
 const OPEN_ROUNDS_MAX: u32 = 4;
@@ -75,11 +71,9 @@ impl Tree {
                 return Err(error);
             }
             if self.freshness().is_fresh() {
-                // Opening succeeds, so no error carries these.
                 round.refusals.iter().for_each(|reason| tracing::warn!(tree = %self.name(), "{reason}"));
                 return Ok(());
             }
-            // One wrong answer may be a transmission error.
             let more = round.may_improve() || (round.lies > 0 && attempt == 0);
             last = Some(round);
             if !more || attempt + 1 == OPEN_ROUNDS_MAX || Instant::now() + pause >= deadline {
@@ -265,7 +259,6 @@ impl Tree {
             OfferVerdict::Refused(refusal, false) if self.freshness().newest().is_some() => {
                 tracing::warn!(tree = %self.name(), %replica, "{refusal}");
             }
-            // `open` returns the error, or the log has it.
             OfferVerdict::Refused(_, false) => {}
             OfferVerdict::Nothing => {}
         }
@@ -310,7 +303,6 @@ impl RoundResult {
         (self.asked > 0 && self.stale + self.refused == self.asked).then(|| self.summary())
     }
 
-    /// Some replica was not reached.
     fn may_improve(&self) -> bool {
         self.fault.is_none() && (self.reasons.len() > self.no_tree + self.refused + self.lies || self.asked == 0)
     }

@@ -1,7 +1,5 @@
-//! The newest revision seen of each tree: the basis of rollback protection.
-//!
-//! One file per tree, outside every cache. Processes may share the directory: each update locks the
-//! file and merges with its content.
+//! The newest revision seen of each tree, for rollback protection. One file per tree, outside every
+//! cache. Processes may share the directory: each update locks the file and merges.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -27,12 +25,10 @@ const VERSION: u32 = 2;
 
 const VERSION_WITHOUT_TIME: u32 = 1;
 
-/// A revocation, and the latest forwarding pointer.
 const STATEMENTS_MAX: usize = 2;
 
 const HASH_LEN: usize = 32;
 
-/// The lock is held for one write and its fsync.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -66,7 +62,6 @@ impl SeenRecord {
         self.seen.start.max(self.time_seen)
     }
 
-    /// Keeps a revocation, and the latest forwarding pointer. `true` if it is new.
     pub(crate) fn add_statement(&mut self, statement: KeyStatement) -> bool {
         let is_revocation = |s: &KeyStatement| matches!(s.verified(), Some(Body::Revocation { .. }));
         let revokes = is_revocation(&statement);
@@ -123,8 +118,8 @@ pub(crate) struct SeenStore {
 }
 
 impl SeenStore {
-    /// `None`: memory only. `required`: a missing directory or failed write is an error instead of
-    /// a warning. An unreadable file always is.
+    /// `None`: memory only. `required`: a missing directory or failed write is an error. An
+    /// unreadable file always is.
     pub(crate) fn new(dir: Option<PathBuf>, required: bool) -> Self {
         Self { dir, required, record: Mutex::default(), write: write_atomically }
     }
@@ -135,8 +130,8 @@ impl SeenStore {
         self
     }
 
-    /// Runs work that uses this store, on a thread that may block. Without a file it runs here, so
-    /// that a simulation has one thread and the same order of events each time.
+    /// Without a file the work runs here, so that a simulation has one thread and one order of
+    /// events.
     pub(crate) async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -209,7 +204,6 @@ impl SeenStore {
             }
             let path = path.with_extension("lock");
             let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(LOCK_MODE).open(path)?;
-            // Earlier versions made lock files with wider permissions.
             if lock.metadata()?.permissions().mode() & 0o777 != LOCK_MODE {
                 lock.set_permissions(fs::Permissions::from_mode(LOCK_MODE))?;
             }
@@ -234,7 +228,6 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
 
 /// Refuses a directory that other users can write to: they could restore an older record.
 fn check_directory(dir: &Path) -> Result<()> {
-    // The next operation reports the error.
     let Ok(metadata) = fs::metadata(dir) else { return Ok(()) };
     let mode = metadata.permissions().mode() & 0o777;
     if metadata.is_dir() && mode & 0o022 != 0 {
@@ -246,7 +239,6 @@ fn check_directory(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The holder may be a stopped process.
 fn lock_within(file: &File, wait_max: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! Key statements in local directories and published trees, in files named by HOSTID. In local
-//! directories, some other files are read too.
+//! Key statements in local directories and published trees. In local directories, some files with
+//! other names are read too.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -42,8 +42,8 @@ pub fn local_statements(dirs: &[PathBuf], hostid: &HostId) -> Result<Vec<KeyStat
     }
 }
 
-/// Returns verified statements, and the error of the first unreadable file named after `hostid`,
-/// which may be a revocation. Other unreadable files are warnings.
+/// Also returns the error of the first unreadable file named after `hostid`, which may be a
+/// revocation.
 pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyStatement>, Option<Error>) {
     let name = hostid.to_string();
     let (mut found, mut fault) = (Vec::new(), None);
@@ -60,7 +60,6 @@ pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeySta
             let file_name = file.file_name();
             let is_named = is_named_by(file_name.as_encoded_bytes(), &name);
             let count = if is_named { &mut named } else { &mut others };
-            // Files named after other HOSTIDs are not read.
             if *count >= FILES_MAX || (!is_named && begins_with_a_hostid(file_name.as_encoded_bytes())) {
                 continue;
             }

@@ -1,5 +1,3 @@
-//! A replica for each URL: one database within the process, for all connections to it.
-
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -23,7 +23,6 @@ pub(super) struct HttpDatabase {
     slices: Slices,
     clock: Arc<dyn Clock>,
     view: Mutex<Option<Arc<RemoteView>>>,
-    /// True until the first use of the view that [`HttpDatabase::connect`] read.
     is_new: AtomicBool,
 }
 
@@ -58,7 +57,6 @@ impl HttpDatabase {
         let mut companions = Vec::new();
         if asked.companions {
             let handles: Vec<_> = view.companions().iter().take(COMPANIONS_MAX).copied().collect();
-            // They only save round trips.
             let places = self.places(&view, &handles).await.unwrap_or_default();
             let mut len = 0;
             let mut take = |frame: Option<Bytes>| {
@@ -76,8 +74,6 @@ impl HttpDatabase {
         Ok(GetFsinfoResult::Ok(offer).to_xdr())
     }
 
-    /// Passes frames to `take` in the order of their handles; `None` for those that the database
-    /// lacks.
     async fn deliver(&self, handles: &[BlockHandle], take: &mut TakeFrame<'_>) -> Result<(), ReadError> {
         let cached = self.view.lock().clone();
         let mut view = match cached {
@@ -89,8 +85,8 @@ impl HttpDatabase {
             let left = &handles[delivered..];
             let outcome = match self.places(&view, left).await {
                 Ok(places) if is_newest || !places.contains(&Place::Missing) => self.pass(&view, left, places, &mut delivered, take).await,
-                // A commit removes what its manifest no longer names: then a newer manifest names the
-                // rest. Otherwise the index may have come wrong.
+                // A commit removes files: then a newer manifest names the rest. Otherwise the index
+                // may be wrong.
                 Ok(places) => {
                     let missing = left.iter().zip(places).filter(|(_, place)| *place == Place::Missing);
                     missing.for_each(|(handle, _)| self.doubt_index(&view, handle));
@@ -122,7 +118,6 @@ impl HttpDatabase {
         for (handle, place) in handles.iter().zip(&places) {
             let is_right = take(match place {
                 Place::At(frame) => Some(self.slices.bytes(&slices, &frame.file, &frame.range).await?),
-                // Fails the check of its hash.
                 Place::Wrong => Some(Bytes::new()),
                 Place::Missing => None,
             });
@@ -145,12 +140,11 @@ impl HttpDatabase {
         }
     }
 
-    /// Reads the manifest. Its URL changes each minute: stubborn caches delay a revision by a
-    /// minute at most, and clients share requests.
+    /// The manifest's URL changes each minute: stubborn caches delay a revision by a minute at
+    /// most.
     async fn refresh(&self) -> Result<Arc<RemoteView>, ReadError> {
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         let fetcher = Arc::clone(&self.fetcher);
-        // Goes on if the caller gives up, so that a proxy that answers nothing counts as failed.
         let fetch = async move { fetcher.get(Wanted::manifest(minute)).await };
         let ended = |error: tokio::task::JoinError| Err(FetchError::Other("request".into(), error.to_string().into()));
         let bytes = tokio::spawn(fetch).await.unwrap_or_else(ended)?;
@@ -172,7 +166,6 @@ impl HttpDatabase {
         Ok(self.locate(view, handles).await?.iter().map(place).collect())
     }
 
-    /// Index records in the order of `handles`.
     async fn locate(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Lookup>, ReadError> {
         let mut found = vec![Lookup::Missing; handles.len()];
         for segment in view.segments().into_iter().take(SEGMENTS_MAX) {
@@ -244,7 +237,6 @@ impl LocalReplica for HttpDatabase {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     At(RemoteFrame),
-    /// The database lacks it.
     Missing,
     /// Nowhere in the database: the index is wrong.
     Wrong,
@@ -263,7 +255,7 @@ impl Place {
 enum Lookup {
     Record([u8; 44]),
     Missing,
-    /// Bytes that are no index.
+    /// Not an index.
     Wrong,
 }
 

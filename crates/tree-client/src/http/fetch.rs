@@ -19,7 +19,6 @@ use super::proxy_script::{self, ProxyScript};
 use super::transport::{HttpRequest, HttpResponse, HttpTransport, Network};
 use crate::{Error, Result};
 
-/// Cloned to all readers of a shared request.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum FetchError {
     #[error("{0}: not found")]
@@ -32,17 +31,14 @@ pub(super) struct Fetcher {
     base: Url,
     routes: Vec<RouteSource>,
     requests: Semaphore,
-    /// Bytes of responses.
     received: AtomicU64,
 }
 
-/// A file or a part of one.
 pub(super) struct Wanted<'a> {
     pub(super) path: &'a str,
     /// Distinguishes versions of a file for caches that keep it too long.
     pub(super) query: Option<u64>,
     pub(super) range: Option<Range<u64>>,
-    /// More bytes are an error.
     pub(super) len_max: u64,
     /// A file that begins with other bytes is an error, found before the rest arrives.
     pub(super) magic: &'static [u8],
@@ -57,14 +53,14 @@ impl Wanted<'static> {
 
 /// Takes the bytes of responses.
 pub(super) trait Sink: Send {
-    /// A response with `len` bytes begins, if they are known. Returns how many of them an earlier
-    /// response has brought, which failed.
+    /// `len`: of the body, if known. Returns how many bytes an earlier, failed response has
+    /// brought.
     fn begin(&mut self, len: Option<u64>) -> u64;
 
     fn take(&mut self, chunk: Bytes);
 }
 
-/// Keeps nothing of a response that fails: the next may be of another version of the file.
+/// Keeps nothing of a failed response: the next may be of another version.
 impl Sink for BytesMut {
     fn begin(&mut self, len: Option<u64>) -> u64 {
         self.clear();
@@ -82,7 +78,6 @@ enum RouteSource {
     Script(Box<ScriptedRoutes>),
 }
 
-/// Routes that a script names.
 struct ScriptedRoutes {
     script: ProxyScript,
     options: HttpOptions,
@@ -119,7 +114,6 @@ impl ScriptedRoutes {
 struct Route {
     name: String,
     transport: Arc<dyn HttpTransport>,
-    /// The other routes are tried first until then.
     failed_until: Mutex<Option<Instant>>,
 }
 
@@ -143,7 +137,6 @@ impl Fetcher {
         Ok(Self { base, routes, requests: Semaphore::new(REQUESTS_MAX), received: AtomicU64::new(0) })
     }
 
-    /// The ways to the server, those that have failed last.
     async fn routes(&self) -> Vec<Arc<Route>> {
         let mut routes = Vec::with_capacity(self.routes.len());
         for source in &self.routes {
@@ -202,7 +195,6 @@ impl Fetcher {
         Err(failure.unwrap_or_else(|| other(path, "no way to the server")))
     }
 
-    /// The server's clock, by the first route that answers. `query` as in [`Wanted`].
     pub(super) async fn server_time(&self, query: u64) -> Option<u64> {
         let wanted = Wanted::manifest(query);
         let mut url = self.base.join(wanted.path).ok()?;
@@ -280,13 +272,11 @@ impl Route {
     }
 }
 
-/// A proxy may have sent this status itself: another route may work.
 fn is_from_proxy(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED)
 }
 
 enum ReadError {
-    /// The connection failed within the response.
     Broken(String),
     Answer(FetchError),
 }
@@ -310,7 +300,6 @@ const REQUESTS_MAX: usize = 16;
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const ROUTES_KNOWN_MAX: usize = 64;
 const RETRY_AFTER: Duration = Duration::from_secs(30);
-/// Memory reserved before a response arrives: the length of the largest request.
 const RESERVED_LEN_MAX: u64 = 8 << 20;
 /// Servers without range requests send the file from its start: bytes skipped at most.
 const SKIPPED_LEN_MAX: u64 = 64 << 20;

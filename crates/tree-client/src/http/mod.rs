@@ -1,5 +1,5 @@
-//! Databases behind web servers or in buckets as replicas: reads their files
-//! (docs/formats/store.md). Each frame is verified like one from a replica.
+//! Databases behind web servers as replicas (docs/formats/store.md). Each frame is verified like
+//! one from a replica.
 
 mod connector;
 mod database;

@@ -1,5 +1,3 @@
-//! Options of requests to web servers.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +8,11 @@ use crate::replica_tls::ReplicaTls;
 /// How web servers are reached.
 #[derive(Clone)]
 pub struct HttpOptions {
-    /// Proxies in the order of preference, as URLs, `DIRECT`, or `pac:` and the URL or file of a proxy
-    /// auto-configuration script. Empty: `http_proxy`, `https_proxy` and `no_proxy` of the environment.
+    /// In order of preference: URLs, `DIRECT`, or `pac:` and the URL or file of a proxy
+    /// auto-configuration script. Empty: `http_proxy`, `https_proxy` and `no_proxy` of the
+    /// environment.
     pub proxies: Vec<String>,
-    /// Longest pause within a response. Routes share it for their connection attempts, 1 s each at
-    /// least.
+    /// Longest pause within a response. Routes share it for connection attempts, 1 s each at least.
     pub timeout: Duration,
     /// Trusted authorities, and whether TLS is required.
     pub tls: ReplicaTls,

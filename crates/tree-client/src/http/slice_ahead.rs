@@ -1,20 +1,17 @@
-//! Which slices of one pack to fetch before they are needed: files that are read one after the other
-//! often lie in the same packs, in another order. Does no I/O.
+//! Which slices of a pack to fetch ahead: files read in sequence often lie in the same packs, in
+//! another order.
 
 use std::collections::BTreeSet;
 
 #[derive(Debug, Default)]
 pub(super) struct SliceAhead {
-    /// Slices that were needed.
     demanded: BTreeSet<u64>,
-    /// Slices that were fetched ahead and not needed since.
     unused: BTreeSet<u64>,
 }
 
 impl SliceAhead {
-    /// Takes note of a slice that is needed, of `count` in the pack. Returns those to fetch ahead:
-    /// the nearest after it, then before it. Unused ones are never more than half of the demanded
-    /// ones, so that single reads cost nothing.
+    /// Returns slices to fetch ahead: the nearest after, then before. Unused ones are at most half
+    /// of the demanded ones, so single reads cost nothing.
     pub(super) fn on_demand(&mut self, number: u64, count: u64) -> Vec<u64> {
         let mut ahead = Vec::new();
         if !self.demanded.insert(number) {

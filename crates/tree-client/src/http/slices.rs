@@ -23,7 +23,7 @@ pub(super) struct Slices {
 #[derive(Default)]
 struct Kept {
     data: Pool,
-    /// Slices of the index and of metadata: content that passes by does not evict them.
+    /// Content does not evict slices of the index and of metadata.
     metadata: Pool,
     ahead: HashMap<Arc<str>, SliceAhead>,
 }
@@ -55,12 +55,10 @@ impl Slices {
         Self { fetcher, kept: Mutex::default() }
     }
 
-    /// Reads any range.
     pub(super) async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes, FetchError> {
         self.bytes(&self.start(&[(file, range.clone())]), file, range).await
     }
 
-    /// Bytes of files, in the order of `wanted`.
     pub(super) async fn read_many(&self, wanted: &[(&RemoteFile, Range<u64>)]) -> Vec<Result<Bytes, FetchError>> {
         let started = self.start(wanted);
         let mut results = Vec::with_capacity(wanted.len());
@@ -70,14 +68,12 @@ impl Slices {
         results
     }
 
-    /// Bytes of a file from slices that [`Slices::start`] has started for them. Waits for these bytes
-    /// only, not for the rest of the slices.
+    /// Waits for these bytes only, not for the rest of the started slices.
     pub(super) async fn bytes(&self, started: &Started, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes, FetchError> {
         if range.end > file.len || range.end.saturating_sub(range.start) > READ_LEN_MAX {
             return Err(FetchError::Other(file.path.clone(), "a record leads beyond the end".into()));
         }
         let (len, path) = (slice_len(file), Arc::<str>::from(file.path.as_str()));
-        // The one copy of content on its way: slices do not live as long as their frames.
         let mut whole = Vec::with_capacity((range.end - range.start) as usize);
         let mut at = range.start;
         while at < range.end {
@@ -85,7 +81,6 @@ impl Slices {
             let end = range.end.min((key.1 + 1) * len);
             let Some(transfer) = started.0.get(&key) else { return Err(FetchError::NotFound(file.path.clone())) };
             if let Err(error) = transfer.read(&(at..end), &mut whole).await {
-                // The next read asks again.
                 self.forget(file, &key, transfer);
                 return Err(error);
             }
@@ -105,8 +100,8 @@ impl Slices {
         }
     }
 
-    /// Something within this range was wrong: the next read fetches it again, once, because the
-    /// first time may have been a transmission error.
+    /// The next read fetches this range again, once: the first time may have been a transmission
+    /// error.
     pub(super) fn doubt(&self, file: &RemoteFile, range: &Range<u64>) {
         let now = Instant::now();
         let path = Arc::<str>::from(file.path.as_str());
@@ -116,8 +111,7 @@ impl Slices {
         }
     }
 
-    /// The slices of `wanted`, with requests for those that are missing. Adjacent ones come by one
-    /// request.
+    /// Requests the missing slices of `wanted`, adjacent ones together.
     pub(super) fn start(&self, wanted: &[(&RemoteFile, Range<u64>)]) -> Started {
         let mut needed: Vec<(&RemoteFile, u64)> = Vec::new();
         for (file, range) in wanted {
@@ -159,7 +153,6 @@ impl Slices {
         Started(slices)
     }
 
-    /// Fetches adjacent slices by one request.
     fn fetch(&self, kept: &mut Kept, file: &RemoteFile, numbers: Range<u64>) -> Transfer {
         let len = slice_len(file);
         let range = numbers.start * len..(numbers.end * len).min(file.len);
@@ -177,7 +170,6 @@ impl Kept {
         if file.is_data { &mut self.data } else { &mut self.metadata }
     }
 
-    /// Slices to fetch before they are needed, after a read of slice `number`.
     fn ahead(&mut self, file: &RemoteFile, number: u64) -> Vec<u64> {
         if !self.ahead.contains_key(file.path.as_str()) && self.ahead.len() >= AHEAD_PACKS_MAX {
             self.ahead.clear();
@@ -221,8 +213,7 @@ impl Pool {
         }
     }
 
-    /// Content that was read is cached as frames: its slice makes room. A doubted one stays: its
-    /// frames may not have passed their check.
+    /// Content that was read is cached as frames, so its slice makes room, unless it is doubted.
     fn note_read(&mut self, key: &SliceKey, len: u64) {
         if !self.doubted.contains_key(key)
             && let Some(slice) = self.slices.get_mut(key)
@@ -236,7 +227,6 @@ impl Pool {
     }
 }
 
-/// Slices of a range. None if it is invalid.
 fn numbers(file: &RemoteFile, range: &Range<u64>) -> Range<u64> {
     if range.start >= range.end || range.end > file.len || range.end - range.start > READ_LEN_MAX {
         return 0..0;
@@ -253,12 +243,10 @@ fn slice_len(file: &RemoteFile) -> u64 {
 
 const METADATA_SLICE_LEN: u64 = 256 << 10;
 const DATA_SLICE_LEN: u64 = 2 << 20;
-/// Files up to this length are one request.
 const WHOLE_LEN_MAX: u64 = 2 << 20;
-/// Longest request.
 const TRANSFER_LEN_MAX: u64 = 8 << 20;
 const READ_LEN_MAX: u64 = 16 << 20;
-/// Of each pool. Slices serve only the next reads: verified frames have their own caches.
+/// For each pool. Slices serve only the next reads: verified frames have their own caches.
 const KEPT_LEN_MAX: u64 = 64 << 20;
 /// Packs whose use is remembered.
 const AHEAD_PACKS_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! A response in progress: its bytes can be read as soon as they have arrived.
+//! A response in progress: its bytes can be read as soon as they arrive.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -14,7 +14,6 @@ use super::fetch::{FetchError, Fetcher, Sink, Wanted};
 /// Bytes of a file that one request fetches. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Transfer {
-    /// Place in the file of the first byte.
     start: u64,
     shared: Arc<Shared>,
 }
@@ -35,8 +34,7 @@ struct Progress {
 }
 
 impl Transfer {
-    /// Starts a request. It goes on if nobody waits for it, so that a proxy that answers nothing
-    /// counts as failed.
+    /// Goes on if nobody waits, so that a silent proxy counts as failed.
     pub(super) fn start(fetcher: &Arc<Fetcher>, file: &RemoteFile, range: Range<u64>) -> Self {
         let shared = Arc::<Shared>::default();
         let mut chunks = Chunks { shared: Arc::clone(&shared), small: BytesMut::new() };
@@ -63,7 +61,6 @@ impl Transfer {
         self.shared.progress.lock().end.as_ref().is_some_and(Result::is_err)
     }
 
-    /// Appends bytes of the file to `to`, once they have arrived.
     pub(super) async fn read(&self, range: &Range<u64>, to: &mut Vec<u8>) -> Result<(), FetchError> {
         let range = range.start - self.start..range.end - self.start;
         loop {
@@ -81,7 +78,6 @@ impl Transfer {
 }
 
 impl Progress {
-    /// The chunks of a range; `None` if they have not arrived yet.
     fn parts(&self, range: &Range<u64>) -> Option<Result<Vec<Bytes>, FetchError>> {
         if self.len < range.end {
             let end = self.end.as_ref()?.clone();
@@ -93,15 +89,12 @@ impl Progress {
     }
 }
 
-/// The part of a chunk that lies in `range`.
 fn within(start: u64, len: usize, range: &Range<u64>) -> Range<usize> {
     range.start.saturating_sub(start) as usize..(range.end - start).min(len as u64) as usize
 }
 
-/// The writing end of a transfer.
 struct Chunks {
     shared: Arc<Shared>,
-    /// Chunks so short that the list would cost more than they hold.
     small: BytesMut,
 }
 
@@ -130,14 +123,12 @@ impl Chunks {
 }
 
 impl Drop for Chunks {
-    /// The runtime has ended, or the task has a fault.
     fn drop(&mut self) {
         self.end(Err(FetchError::Other("request".into(), "given up".into())));
     }
 }
 
 impl Sink for Chunks {
-    /// Files never change: another response goes on where one has failed.
     fn begin(&mut self, _: Option<u64>) -> u64 {
         self.flush();
         self.shared.progress.lock().len
@@ -157,7 +148,6 @@ impl Sink for Chunks {
     }
 }
 
-/// Shorter chunks are joined.
 const CHUNK_LEN_MIN: usize = 4096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Web transport as a parameter: a simulation runs the real client over its own network.
+//! The transport as a parameter: a simulation runs the real client over its own network.
 
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
@@ -45,7 +45,6 @@ pub(super) struct Network {
     client: Client,
     /// True if the proxy resolves host names.
     is_proxied: bool,
-    /// The environment names a proxy.
     may_be_proxied: bool,
 }
 
@@ -85,7 +84,6 @@ impl Network {
 }
 
 impl Network {
-    /// A failed name resolution is not the fault of the web server.
     fn explain(&self, host: &str, error: &reqwest::Error) -> String {
         let text = chain(error);
         match text.split_once(RESOLVER_ERROR) {

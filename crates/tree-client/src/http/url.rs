@@ -1,5 +1,3 @@
-//! URLs of databases.
-
 use reqwest::Url;
 
 use crate::{Error, Result};

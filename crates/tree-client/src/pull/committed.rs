@@ -1,7 +1,5 @@
-//! The committed revision of the database. Subtrees equal in the new revision need no visit.
-//!
-//! Other frames in the database prove nothing about their children: a killed pull leaves parents
-//! without children.
+//! Subtrees that the committed revision has need no visit. Other frames in the database prove
+//! nothing about their children: a killed pull leaves parents without children.
 
 use std::sync::Arc;
 
@@ -16,7 +14,6 @@ use crate::{Error, Result};
 
 const PAGES_BYTES_MAX: u64 = 32 << 20;
 
-/// All methods block on the database.
 pub(crate) struct CommittedRevision {
     writer: Arc<Writer>,
     pages: MemoryCache,

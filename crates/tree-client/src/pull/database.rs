@@ -13,7 +13,7 @@ use crate::{Error, Result, Tree};
 
 const RELEASE_MAX: Duration = Duration::from_secs(10);
 
-/// Threads may still write after a failure, but the caller must be able to retry at once.
+/// Threads may still write after a failure, but the caller may retry at once.
 pub(super) async fn release(writer: Arc<Writer>) {
     let end = Instant::now() + RELEASE_MAX;
     while Arc::strong_count(&writer) > 1 && Instant::now() < end {

@@ -1,5 +1,3 @@
-//! Options, progress and report of a pull.
-
 use std::path::PathBuf;
 use std::time::Duration;
 

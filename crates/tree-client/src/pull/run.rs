@@ -17,10 +17,8 @@ use crate::revision::{Revision, RevisionOrder};
 use crate::traversal::traverse;
 use crate::{Error, ErrorClass, Result, Tree};
 
-/// Restarts because the replicas dropped the revision during the pull.
 const RESTARTS_MAX: u32 = 5;
 
-/// Older fsinfos fetched by one pull.
 const HISTORY_MAX: u64 = 10_000;
 
 const WATCH_PAUSE_MIN: Duration = Duration::from_secs(5);
@@ -65,7 +63,6 @@ pub async fn pull_watch(
             Ok((report, order, mut news, tree)) => {
                 pause = WATCH_PAUSE_MIN;
                 done(Ok(report));
-                // Also checks periodically: a revision may have appeared during the pull.
                 while tree.newest().order() <= order && tree.freshness().blocked().is_none() {
                     let _ = tokio::time::timeout(WATCH_PAUSE_MAX, news.changed()).await;
                 }
@@ -118,7 +115,6 @@ async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgr
     Ok((report, order))
 }
 
-/// Restarts if the replicas drop the revision meanwhile.
 async fn pull_newest(
     tree: &Arc<Tree>,
     writer: &Arc<Writer>,

@@ -1,5 +1,4 @@
-//! A mirror of a revoked or moved tree pulls no further revision, but serves the statement to its
-//! clients.
+//! A mirror of a revoked or moved tree pulls no more, but serves the statement to its clients.
 
 use std::sync::Arc;
 
@@ -12,8 +11,8 @@ use super::database::blocking;
 use crate::client::{Client, TreeOptions};
 use crate::{Error, Result, Tree};
 
-/// Does not follow forwarding pointers: a database holds one tree. Stores a statement that forbids
-/// the tree, and returns the error.
+/// Stores a statement that forbids the tree, and returns the error. Follows no forwarding pointer:
+/// a database holds one tree.
 pub(super) async fn open(client: &Arc<Client>, name: &TreeName, options: &PullOptions) -> Result<Arc<Tree>> {
     let own = TreeOptions { refuse_forwarding: true, ..options.tree.clone() };
     let opened = client.open(name, &own).await;

@@ -1,5 +1,3 @@
-//! Stores the frames of a new revision, and lists missing children.
-
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

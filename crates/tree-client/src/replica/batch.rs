@@ -1,7 +1,4 @@
-//! Batches queued frame requests into GETDATA calls on one replica.
-//!
-//! A call takes the queued requests and never waits for more. Each frame is verified as it arrives.
-//! `fetch` retries.
+//! Batches queued requests into GETDATA calls on one replica. A call never waits for more requests.
 
 use std::sync::Arc;
 
@@ -15,14 +12,12 @@ use super::replica::Replica;
 use super::request::{FetchFailure, FetchedFrame, QueueEnds, QueuedRequest};
 use crate::frame::Frame;
 
-/// Expected bytes of one reply. Bounds the delay of the first frame's reader.
 const BATCH_LEN_MAX: usize = 1024 * 1024;
 
 const BACKGROUND_CALLS_MAX: usize = 8;
 
 const FOREGROUND_CALLS_MAX: usize = 32;
 
-/// Ends when the senders are dropped. Foreground requests go first.
 pub(crate) async fn run(replica: std::sync::Weak<Replica>, mut ends: QueueEnds) {
     let foreground_calls = Arc::new(Semaphore::new(FOREGROUND_CALLS_MAX));
     let background_calls = Arc::new(Semaphore::new(BACKGROUND_CALLS_MAX));

@@ -1,5 +1,3 @@
-//! A connection to one replica: over a stream, or within the process.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +9,6 @@ use vouch_tree::protocol::{GetDataArgs, Procedure};
 use super::stream_connection::StreamConnection;
 use crate::connector::{Link, LocalReplica, TakeFrame};
 
-/// The fault of the replica or the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallFailure {
     Unconnected(String),
@@ -50,7 +47,6 @@ impl Connection {
         }
     }
 
-    /// Shows progress of a slow replica.
     pub(crate) fn received(&self) -> u64 {
         match self {
             Self::Stream(connection) => connection.received(),
@@ -73,8 +69,8 @@ impl Connection {
         }
     }
 
-    /// Calls GETDATA. Passes each result to `take` as it arrives, in the order of the handles;
-    /// `None` means no such frame. The caller bounds the time.
+    /// Passes each result to `take` as it arrives, in the order of the handles. The caller bounds
+    /// the time.
     pub(crate) async fn call_data(&self, args: &GetDataArgs, take: &mut TakeFrame<'_>) -> Result<(), CallFailure> {
         match self {
             Self::Stream(connection) => connection.call_data(args, take).await,

@@ -1,5 +1,3 @@
-//! Fetches one frame: choice of replicas, hedged requests, retries.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,7 +15,6 @@ use crate::{Error, Result};
 /// Wait for one replica if others may be asked.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
-/// A replica that sends less in [`ATTEMPT_MAX`] is down, not slow.
 const ATTEMPT_PROGRESS_MIN: u64 = 64 * 1024;
 
 /// If all replicas are paused for longer, the fetch fails at once.
@@ -36,7 +33,6 @@ struct Search {
     reasons: BTreeMap<ReplicaId, String>,
 }
 
-/// Reason for a missing answer of a replica.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Lacks,
@@ -73,7 +69,6 @@ impl ReplicaSet {
                             self.note_overtaken(&search, since);
                             return Ok(frame);
                         }
-                        // Running attempts are hedged already.
                         Err(failure) => {
                             search.record_failure(id, failure);
                             (next_check, overdue) = (Instant::now(), true);
@@ -198,7 +193,6 @@ impl ReplicaSet {
         if liars { self.all_lied(search) } else { self.unreachable(search) }
     }
 
-    // The caller reports these errors: the log has them at debug level.
 
     fn all_lied(&self, search: &Search) -> Error {
         let reasons = self.reasons(search);
@@ -232,7 +226,6 @@ impl ReplicaSet {
     }
 }
 
-/// The pause after a failure prevents a busy loop.
 fn task_ended(replica: &Replica) -> FetchFailure {
     let what = "the client's runtime has ended".to_owned();
     replica.failed(&what);

@@ -1,5 +1,3 @@
-//! One replica: its connection, its calls, and their outcomes.
-
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +20,6 @@ use crate::http::url;
 use crate::replica_fault::{FaultKind, FaultReporter, LastFault, ReplicaFault};
 use crate::replica_tls;
 
-/// Relative to the fastest.
 const SLOW_FACTOR: u32 = 4;
 
 #[derive(Clone)]
@@ -107,7 +104,6 @@ impl Replica {
         *self.revision.lock()
     }
 
-    /// Relative to the newest revision and the lowest latency of all replicas.
     pub(super) fn status(&self, health: ReplicaHealth, newest: (u64, u64), fastest: Duration) -> ReplicaStatus {
         let revision = self.revision();
         let state = match health.latency {
@@ -168,7 +164,6 @@ impl Replica {
         }
     }
 
-    /// Bounded by the connect time-out.
     async fn connection(&self) -> Result<(Connection, bool), CallFailure> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|c| c.is_open()) {
@@ -192,7 +187,6 @@ impl Replica {
         self.connection.try_lock().ok()?.clone()
     }
 
-    /// Only connecting is bounded in time.
     pub(crate) async fn offer(&self, companions: bool) -> Result<Option<FsinfoOffer>, CallFailure> {
         let begun = Instant::now();
         let args = GetFsinfoArgs { hostid: self.hostid, companions }.to_xdr();
@@ -236,7 +230,6 @@ impl Replica {
         FetchFailure::Failed(failure.to_string())
     }
 
-    /// No answer, or unreachable.
     pub(crate) fn failed(&self, what: &str) {
         self.failed_by(Failure::Other, what);
     }

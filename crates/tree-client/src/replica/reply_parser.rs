@@ -1,6 +1,5 @@
-//! Splits a byte stream into RPC replies, and GETDATA replies into frames as they arrive.
-//!
-//! Reads long frames directly into their final buffer. Does no I/O and verifies no hashes.
+//! Splits a byte stream into RPC replies, and GETDATA replies into frames. Reads long frames
+//! directly into their final buffer.
 
 use bytes::Bytes;
 use vouch_oncrpc::{Next, RecordError, RecordMarks};
@@ -10,16 +9,13 @@ use vouch_tree::protocol::{DATA_LEN_MAX, FOUND, NOT_FOUND};
 /// Full GETDATA results, and an RPC header with the longest verifier.
 pub(super) const RECORD_LEN_MAX: usize = DATA_LEN_MAX + 512;
 
-/// Longer rests of frames are read directly into their buffer.
 const DIRECT_LEN_MIN: usize = 16 * 1024;
 
 pub(super) const READ_LEN: usize = 64 * 1024;
 
-/// Reads before a possibly long frame: its beginning is copied once more.
 const READ_LEN_BETWEEN: usize = 8 * 1024;
 
-/// An accepted reply up to the count of results: xid, REPLY, MSG_ACCEPTED, flavour and length of an
-/// empty verifier, SUCCESS, count (RFC 5531, section 9).
+/// An accepted reply up to the count of results (RFC 5531 §9).
 const HEAD_LEN: usize = 28;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -57,8 +53,7 @@ impl ReplyParser {
         Self { marks: RecordMarks::new(RECORD_LEN_MAX), state: BEGINNING }
     }
 
-    /// The buffer for the rest of a long frame, and the bytes to read into it. Valid after
-    /// [`ReplyParser::next`] returned `None`.
+    /// Valid after [`ReplyParser::next`] returned `None`.
     pub(super) fn direct_buffer(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let State::Results { part: Part::Frame { bytes, len }, .. } = &mut self.state else { return None };
         let most = self.marks.left().min(*len - bytes.len());
@@ -73,8 +68,8 @@ impl ReplyParser {
         if matches!(self.state, State::Results { .. }) { READ_LEN_BETWEEN } else { READ_LEN }
     }
 
-    /// `None` when `input` is consumed. `results`: the expected number of results for the xid of a
-    /// GETDATA call. After an error the stream is unusable.
+    /// `results`: the expected number of results for the xid of a GETDATA call. After an error the
+    /// stream is unusable.
     pub(super) fn next(&mut self, input: &mut &[u8], results: impl Fn(u32) -> Option<usize>) -> Result<Option<ReplyEvent>, RecordError> {
         loop {
             // A direct read may have completed a frame.
@@ -100,7 +95,6 @@ impl ReplyParser {
         }
     }
 
-    /// Consumes the start of a piece; returns its length.
     fn take(&mut self, piece: &[u8], results: &impl Fn(u32) -> Option<usize>) -> (usize, Option<ReplyEvent>) {
         match &mut self.state {
             State::Whole { bytes, cut } => {
@@ -113,7 +107,6 @@ impl ReplyParser {
                 (n, None)
             }
             State::Results { part, left, xid } => match part {
-                // Bytes after the last result.
                 Part::Words(_, 0) if *left == 0 => {
                     let xid = *xid;
                     (piece.len(), Some(self.skip_rest(xid, "more than the results of GETDATA".into())))
@@ -215,8 +208,7 @@ impl ReplyParser {
     }
 }
 
-/// Fuzz entry point: events do not depend on read lengths, GETDATA results match the whole-reply
-/// decoder, and the next reply arrives in any case.
+/// Fuzz entry point: events do not depend on read lengths, and the next reply arrives in any case.
 pub(crate) fn exercise(input: &[u8]) {
     let Some((&[step, count, cut], rest)) = input.split_first_chunk() else { return };
     let (read_len, count) = (usize::from(step) * 37 + 1, usize::from(count % 8));

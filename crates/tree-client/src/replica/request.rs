@@ -1,5 +1,3 @@
-//! Frame requests and their queues to one replica.
-
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use vouch_tree::{BlockHandle, FrameKind, Iv};
@@ -7,7 +5,6 @@ use vouch_tree::{BlockHandle, FrameKind, Iv};
 use crate::Error;
 use crate::frame::Frame;
 
-/// Limit for each priority. Senders wait.
 const QUEUE_LEN_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

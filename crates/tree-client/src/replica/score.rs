@@ -1,7 +1,5 @@
-//! Latency, failures and lies of each replica. Chooses the replica to ask.
-//!
-//! Slow replicas are asked less and hedged, failing ones are paused, lying ones are excluded. Does
-//! no I/O, never reads the clock.
+//! Chooses the replica to ask: slow replicas are asked less and hedged, failing ones paused, lying
+//! ones excluded. Does no I/O.
 
 use std::time::Duration;
 
@@ -41,13 +39,11 @@ const HEDGE_TOKEN_COST: u32 = 10;
 
 #[derive(Debug, Clone, Default)]
 struct Record {
-    /// Weighted mean and mean deviation; `None` before the first.
     latency_us: Option<(f64, f64)>,
     last_answer: Moment,
     in_flight: u32,
     failures: u32,
     closes: u32,
-    /// Unless no other replica is left.
     paused_until: Moment,
     lies: u32,
     excluded_until: Moment,
@@ -88,8 +84,7 @@ impl Scores {
         self.records.resize(count.max(self.records.len()), Record::default());
     }
 
-    /// The cheapest, not `excluded`. Prefers answering replicas over paused over lying ones. All
-    /// data is verified.
+    /// The cheapest. Prefers answering replicas over paused over lying ones.
     pub(crate) fn choose(&self, now: Moment, excluded: impl Fn(ReplicaId) -> bool) -> Choice {
         let left = || (0..self.records.len()).map(ReplicaId).filter(|&id| !excluded(id));
         let honest = left().filter(|&id| !self.is_excluded(id, now));
@@ -202,7 +197,7 @@ impl Scores {
         }
     }
 
-    /// Latency × load, in µs. Decays with age, so that a slow replica is tried again.
+    /// Latency × load, in µs. Decays, so that a slow replica is tried again.
     fn cost(&self, id: ReplicaId, now: Moment) -> f64 {
         let record = &self.records[id.0];
         let load = 1.0 + f64::from(record.in_flight) / f64::from(LOAD_UNIT);

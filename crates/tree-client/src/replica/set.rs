@@ -1,5 +1,3 @@
-//! The replicas of one tree, name resolution, and status.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +12,10 @@ use super::request::queues;
 use super::score::{Moment, ReplicaId, Scores};
 use super::status::{CounterCells, ReplicaStatus};
 
-/// Further addresses are ignored.
 const REPLICAS_MAX: usize = 32;
 
-/// Further locations are ignored.
 const LOCATIONS_MAX: usize = 128;
 
-/// Interval between rounds of name resolution.
 const RESOLVE_INTERVAL_MIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +46,6 @@ impl ReplicaSet {
         }
     }
 
-    /// At most once per [`RESOLVE_INTERVAL_MIN`]. Adds new addresses.
     pub(crate) async fn resolve(&self) {
         let mut resolved = self.resolved.lock().await;
         if resolved.is_some_and(|at| at.elapsed() < RESOLVE_INTERVAL_MIN) {
@@ -73,7 +67,6 @@ impl ReplicaSet {
         *resolved = (self.len() > 0).then(Instant::now);
     }
 
-    /// Resolves new locations.
     pub(crate) async fn add_locations(&self, more: Vec<Location>) {
         let is_longer = {
             let mut locations = self.locations.write();
@@ -141,7 +134,6 @@ impl ReplicaSet {
         self.resolve_error.lock().clone()
     }
 
-    /// Set if every offer was refused in the last round.
     pub(crate) fn note_offers_refused(&self, why: Option<String>) {
         *self.offers_refused.lock() = why;
     }

@@ -1,6 +1,4 @@
-//! One stream to one replica: concurrent calls, matched to their replies by transaction (xid).
-//!
-//! Malformed replies close the stream. No retries: a call fails with its connection.
+//! Concurrent calls on one stream, matched to replies by xid. Malformed replies close it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,10 +25,8 @@ const WRITE_LEN_MAX: usize = 64 * 1024;
 /// Limit on replies to abandoned calls, before the replica counts as faulty.
 const UNAWAITED_MAX: u64 = 10_000;
 
-/// The peer is dead if it sends nothing for this long while calls are in flight.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// A handle of the stream. The last handle closes it.
 #[derive(Clone)]
 pub(crate) struct StreamConnection {
     shared: Arc<Shared>,
@@ -106,7 +102,6 @@ impl StreamConnection {
         !*self.shared.closed.borrow()
     }
 
-    /// Bytes received so far: shows whether a slow replica makes progress.
     pub(crate) fn received(&self) -> u64 {
         self.shared.received.load(Ordering::Relaxed)
     }
@@ -115,7 +110,6 @@ impl StreamConnection {
         self.shared.fail(CallFailure::Closed(why.to_owned()));
     }
 
-    /// Calls `procedure` with XDR arguments; returns XDR results. The caller bounds the time.
     pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> CallResult {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
@@ -126,8 +120,6 @@ impl StreamConnection {
         answered.await.map_err(|_| closed())?
     }
 
-    /// Calls GETDATA. Passes each result to `take` as it arrives, in the order of the handles;
-    /// `None` means no such frame. The caller bounds the time.
     pub(crate) async fn call_data(&self, args: &GetDataArgs, take: &mut TakeFrame<'_>) -> Result<(), CallFailure> {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
@@ -238,7 +230,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes a call that has its reply; `None` if it was abandoned.
     fn take(&self, xid: u32) -> Result<Option<Waiter>, CallFailure> {
         let mut calls = self.calls.lock();
         if xid.wrapping_sub(calls.first_xid) >= calls.issued {
@@ -288,7 +279,6 @@ async fn write_calls(shared: Arc<Shared>, mut stream: WriteHalf<Box<dyn Stream>>
         () = work => {}
         () = shared.until_closed() => {}
     }
-    // Ends an in-memory peer; a TCP peer sees the FIN early.
     let _ = timeout(Duration::from_secs(1), stream.shutdown()).await;
 }
 

@@ -1,4 +1,4 @@
-//! Fetches and verifies every frame of a revision, past all caches.
+//! Verifies every frame of a revision, past all caches.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ use crate::{Error, ErrorClass, Result, Tree};
 
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
-/// Unread events; the verification waits.
 const EVENTS_MAX: usize = 64;
 
 /// An event of a full check.
@@ -168,13 +167,11 @@ impl Visitor for CheckVisitor {
         }
         self.bad.fetch_add(1, Ordering::Relaxed);
         let event = VerifyEvent::Bad { path: work.context.to_vec(), error: error.clone() };
-        // The receiver is dropped.
         self.events.blocking_send(Ok(event)).map_err(|_| error)
     }
 
     fn progress(&self, waiting: u64) {
         let (frames, bytes) = (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
-        // A slow receiver misses progress events.
         let _ = self.events.try_send(Ok(VerifyEvent::Progress { frames, bytes, waiting }));
     }
 }

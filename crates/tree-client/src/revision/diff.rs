@@ -36,8 +36,8 @@ pub enum ChangeKind {
 /// What differs between two inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChangedFields {
-    /// Data, link target or device number. Of directories, only if one is opaque and the entries
-    /// differ: other entries are reported themselves.
+    /// Data, link target or device number. Of directories only if one is opaque, because entries
+    /// are reported themselves.
     pub content: bool,
     /// Permission bits.
     pub mode: bool,
@@ -80,10 +80,8 @@ impl ChangedFields {
     }
 }
 
-/// Memory: two pages per level.
-///
-/// The revisions may belong to two trees. Equal content then has different handles, so all content
-/// that is not inline counts as changed.
+/// Memory: two pages per level. Between two trees, all content that is not inline counts as
+/// changed.
 pub struct Diff {
     levels: Vec<Level>,
     first: Option<Change>,
@@ -196,7 +194,6 @@ fn compare(path: Vec<u8>, old: &Inode, new: &Inode) -> Option<Change> {
     (!fields.is_empty()).then(|| Change { path, kind: ChangeKind::Changed(fields), old: Some(old.clone()), new: Some(new.clone()) })
 }
 
-/// Skips a page without reading it if both positions are at its start.
 async fn skip_equal_pages(old: &mut Cursor, new: &mut Cursor) -> Result<bool> {
     if old.page.is_some() || new.page.is_some() || old.tree.iv() != new.tree.iv() {
         return Ok(false);

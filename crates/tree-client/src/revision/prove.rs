@@ -26,7 +26,6 @@ impl Tree {
         Ok(Proof { tree: Arc::clone(self), header, walk })
     }
 
-    /// Verified, from disk cache or replicas.
     async fn stored_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Result<Bytes> {
         let cached = self.client().disk.as_ref().and_then(|disk| disk.get(handle));
         if let Some(stored) = cached.filter(|stored| frame::verify(&self.iv(), handle, stored).is_ok()) {

@@ -15,8 +15,8 @@ pub struct Revision {
     expires: u64,
 }
 
-/// Compares certificate serials, then numbers: the next certificate overrides any number that a thief
-/// signed. Equal only for the same signed fsinfo.
+/// Compares certificate serials, then numbers: the next certificate overrides any number that a
+/// thief signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RevisionOrder {
     cert_serial: u64,

@@ -1,5 +1,3 @@
-//! Faults are reported even if another replica delivers the right data.
-
 use std::sync::Arc;
 use std::time::Duration;
 

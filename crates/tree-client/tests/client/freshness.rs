@@ -1,5 +1,3 @@
-//! Rollback, expiry, revocation, forwarding and refresh, also across restarts.
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

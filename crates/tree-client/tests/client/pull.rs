@@ -1,4 +1,4 @@
-//! Pull copies only missing frames, survives kills, and commits complete revisions only.
+//! A killed pull commits no incomplete revision.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,6 @@ use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
 use crate::fixture::{self, NOW, Node, Published, Publisher, client, dir, noise};
 
-/// Set in the child process that is killed: the database.
 const CHILD_DB: &str = "VOUCH_TEST_PULL_INTO";
 
 fn files(seed: u64, count: u64) -> BTreeMap<Vec<u8>, Node> {
@@ -200,7 +199,6 @@ fn slow_site() -> (Publisher, Published, Arc<TestReplica>) {
     (publisher, published, replica)
 }
 
-/// Pulls slowly until it is killed.
 #[tokio::test]
 async fn child_that_is_killed() {
     let Some(db) = std::env::var_os(CHILD_DB) else { return };

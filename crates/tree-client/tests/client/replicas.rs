@@ -1,5 +1,3 @@
-//! Failover, hedging, load, lies, and time limits.
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,5 +1,3 @@
-//! The next certificate overrides what the thief of a signing key signed, in clients and mirrors.
-
 use std::sync::Arc;
 use std::time::Duration;
 

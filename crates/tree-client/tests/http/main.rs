@@ -1,5 +1,3 @@
-//! Web servers that lie, stall and fail: no wrong byte, no hang, no panic.
-
 mod name_location;
 mod proxies;
 mod seeded_lies;

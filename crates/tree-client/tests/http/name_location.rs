@@ -1,5 +1,3 @@
-//! A name whose port is that of a web server is enough to find the tree.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +10,6 @@ use crate::seeded_lies::{Files, files_of, response};
 use crate::{Site, content, read_all};
 
 struct WebHost {
-    /// URL of the database.
     base: String,
     files: Files,
 }

@@ -1,5 +1,3 @@
-//! An ordered list of proxies: failover, and recovery to the first.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,7 +16,6 @@ use crate::{Site, content, read_all};
 struct Proxies {
     files: Files,
     first_is_down: AtomicBool,
-    /// The first proxy's responses end in their middle.
     first_breaks: AtomicBool,
     /// Proxies in the order of the requests that they answered.
     answered: Mutex<Vec<String>>,

@@ -20,7 +20,6 @@ use crate::{FILES, Site, content, read_all, wrong_slices};
 const TIMEOUT: Duration = Duration::from_secs(5);
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Large files cost much CPU.
 const LARGE_EVERY: u64 = 32;
 
 pub(crate) type Files = HashMap<String, Bytes>;
@@ -29,7 +28,6 @@ pub(crate) type Files = HashMap<String, Bytes>;
 enum Lie {
     FlippedByte,
     Truncated,
-    /// Ends without an error before the length in its header.
     Empty,
     ErrorPage,
     Status(u16),
@@ -73,7 +71,6 @@ struct LyingStore {
     files: Arc<Files>,
     old_manifest: Bytes,
     random: AtomicU64,
-    /// Lies per 256 requests.
     rate: u64,
     is_cache: bool,
     poisoned: Mutex<HashMap<RequestKey, Option<Lie>>>,
@@ -164,16 +161,13 @@ pub(crate) fn response(status: u16, range_start: Option<u64>, body: Bytes) -> Ht
     HttpResponse { status, range_start, date: None, body: stream::iter([Ok(body)]).boxed() }
 }
 
-/// One file of the second revision has the content of another.
 struct TwoRevisions {
     site: Site,
-    /// Files of 1 MiB beside the others.
     large_files: usize,
     files: Arc<Files>,
     old_manifest: Bytes,
 }
 
-/// Number of the file's content.
 fn number_of(file: usize, revision: u64) -> usize {
     if revision == 2 && file == 7 { 9 } else { file }
 }
@@ -183,7 +177,6 @@ impl TwoRevisions {
         Self::of(Site::new(pack_len_max), pack_len_max, 0)
     }
 
-    /// With several slices in a pack, which are fetched ahead.
     fn with_large_files(large_files: usize) -> Self {
         Self::of(wrong_slices::site_with_large_files(large_files), 32 << 20, large_files)
     }

@@ -1,5 +1,3 @@
-//! SOCKS proxies of both versions: named directly, and by a script.
-
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -83,7 +81,6 @@ fn request_4(client: &mut TcpStream) -> io::Result<(String, u16)> {
     let [command] = read(client)?;
     assert_eq!(command, 1, "CONNECT");
     let (port, address) = (u16::from_be_bytes(read(client)?), Ipv4Addr::from(read::<4>(client)?));
-    // The user's name ends with a zero.
     while read::<1>(client)? != [0] {}
     Ok((address.to_string(), port))
 }

@@ -1,5 +1,4 @@
-//! A cache that ignores `Cache-Control` and keeps every response: a new revision is still seen
-//! within a minute.
+//! A cache that ignores `Cache-Control`: a new revision is still seen within a minute.
 
 use std::collections::HashMap;
 use std::ops::Range;

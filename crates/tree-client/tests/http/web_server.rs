@@ -1,5 +1,3 @@
-//! Serves a directory, with one fault at a chosen request.
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};

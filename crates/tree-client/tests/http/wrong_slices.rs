@@ -1,5 +1,3 @@
-//! Limits on repeated requests to a server that sends wrong bytes.
-
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,25 +17,21 @@ use crate::seeded_lies::{Files, files_of, response};
 const FILES: usize = 16;
 const FILE_LEN: usize = 1 << 20;
 
-/// Slices of content, as docs/web.md gives them.
 const SLICE_LEN: u64 = 2 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lies {
     AllContent,
-    /// The first response with each slice, of everything but the manifest.
     First,
 }
 
 struct Store {
     files: Files,
     lies: Lies,
-    /// Fetches of each slice of a file.
     fetched: Mutex<HashMap<(String, u64), usize>>,
 }
 
 impl Store {
-    /// Takes note of the slices, and returns how often one of them was fetched before.
     fn count(&self, path: &str, range: &Range<u64>) -> usize {
         let mut fetched = self.fetched.lock();
         let slices = range.start / SLICE_LEN..range.end.div_ceil(SLICE_LEN);

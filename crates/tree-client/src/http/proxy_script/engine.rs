@@ -1,4 +1,4 @@
-//! Runs `FindProxyForURL` of a proxy auto-configuration script, with bounded time and memory.
+//! Runs `FindProxyForURL` with bounded time and memory.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use reqwest::Url;
 use rquickjs::{CatchResultExt as _, Context, Function, Runtime};
 
-/// The text that the script returns for a URL. Blocks: the script may resolve names.
+/// Blocks: the script may resolve names.
 pub(super) fn find_proxy(script: &str, url: &Url) -> Result<String, String> {
     let runtime = Runtime::new().map_err(|error| error.to_string())?;
     runtime.set_memory_limit(MEMORY_LEN_MAX);
@@ -61,7 +61,6 @@ fn resolve(host: &str) -> String {
     found.map_or_else(String::new, |address| address.to_string())
 }
 
-/// The address that packets to others have. Sends nothing.
 fn own_address() -> String {
     let probe = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;

@@ -1,7 +1,7 @@
-//! Proxy auto-configuration: a script that names the proxies for a URL. It is read again at
-//! intervals, and runs on a thread that may block.
+//! Proxy auto-configuration scripts. A script is read again at intervals, and runs on a thread that
+//! may block.
 
-mod engine; // The script's functions, and its limits.
+mod engine;
 pub(crate) mod result; // The list that the script returns.
 
 use std::path::PathBuf;
@@ -33,14 +33,12 @@ enum Place {
 
 #[derive(Default)]
 struct State {
-    /// The script that was read last, and when.
     script: Option<Arc<str>>,
     read_at: Option<Instant>,
     found: Option<(Instant, Vec<String>)>,
 }
 
 impl ProxyScript {
-    /// `place`: a URL or a file.
     pub(super) fn new(place: &str, options: &HttpOptions) -> Result<Self> {
         let state = Mutex::default();
         if !super::url::is_url(place) {
@@ -58,7 +56,7 @@ impl ProxyScript {
         })
     }
 
-    /// The ways to a URL in their order. A script that fails leads to `DIRECT`, as in browsers.
+    /// A script that fails leads to `DIRECT`, as in browsers.
     pub(super) async fn find(&self, url: &Url) -> Vec<String> {
         // Requests that come together wait for one run.
         let mut state = self.state.lock().await;

@@ -1,8 +1,5 @@
-//! The result of `FindProxyForURL`: an ordered list of proxies.
-
 use reqwest::Url;
 
-/// Ways in their order: `DIRECT`, or the URL of a proxy. What is no valid entry is left out.
 pub(crate) fn parse(text: &str) -> Vec<String> {
     text.split(';').filter_map(entry).take(ENTRIES_MAX).collect()
 }
@@ -25,7 +22,6 @@ fn entry(text: &str) -> Option<String> {
     };
     // Only HOST or HOST:PORT: no user, no path.
     let place = place.filter(|place| !place.contains(['/', '@', '?', '#', '\\']))?;
-    // Parsed as a URL whose port is never left out.
     let parsed = Url::parse(&format!("vouch://{place}")).ok()?;
     let host = parsed.host_str().filter(|host| !host.is_empty())?;
     let url = format!("{scheme}://{host}:{}", parsed.port().unwrap_or(port));

@@ -143,7 +143,6 @@ struct Modelled {
 }
 
 proptest! {
-    /// Never chooses an excluded replica, nor a paused or lying one while another is ready.
     #[test]
     fn choices_follow_the_model(events in proptest::collection::vec(any_event(4), 0..200), excluded in 0..16u32) {
         let mut scores = Scores::new(4);

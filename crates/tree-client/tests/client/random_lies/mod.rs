@@ -1,7 +1,5 @@
-//! Lying replicas and networks: no wrong byte reaches a reader, nothing hangs, and reads succeed
-//! while one honest replica is reachable.
-//!
-//! Environment: `VOUCH_LIE_CASES`, `VOUCH_LIE_SEED` (one seed is one case).
+//! No wrong byte reaches a reader, nothing hangs, and reads succeed while one honest replica is
+//! reachable. `VOUCH_LIE_CASES`, `VOUCH_LIE_SEED` (one seed is one case).
 
 #[allow(unreachable_pub, reason = "shared with the parent module")]
 mod scenario;
@@ -248,7 +246,6 @@ impl Case {
                 assert!(fresh || fresh_now || asks, "an answer from the expired revision {}", newest.number());
                 self.score.answers += 1;
             }
-            // The honest replica's revision may be older, or not yet valid for a slow clock.
             Err(_) if asks && (revision_id_of(&tree) > published || self.clock.now() < NOW as i64) => {}
             Err(_) if self.honest.is_none() || !fresh => {}
             Err(_) if (NOW + self.latest) as i64 >= newest.expires() => {}

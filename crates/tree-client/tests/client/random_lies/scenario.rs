@@ -1,5 +1,3 @@
-//! Genuine and forged revisions, offers of replicas, and random numbers.
-
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
