@@ -38,8 +38,7 @@ pub fn digest(bytes: &[u8]) -> Hash {
     Sha256::digest(bytes).into()
 }
 
-/// Hashes head and body. The leading zero byte separates leaves from inner nodes (RFC 6962, section
-/// 2.1).
+/// Hashes head and body. The leading zero byte separates leaves from inner nodes (RFC 6962 §2.1).
 pub(crate) fn leaf_hash(frame: &[u8]) -> Hash {
     hash_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
 }
@@ -73,7 +72,7 @@ pub(crate) struct BlockHasher<const BLOCKS: usize> {
 }
 
 impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
-    /// Pads `parts` (FIPS 180-4, section 5.1.1). `None` if they need more than `BLOCKS` blocks.
+    /// Pads `parts` (FIPS 180-4 §5.1.1). `None` if they need more than `BLOCKS` blocks.
     #[inline]
     pub(crate) fn of<const PARTS: usize>(parts: [&[u8]; PARTS]) -> Option<Self> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -112,7 +111,7 @@ impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
     }
 }
 
-/// FIPS 180-4, section 5.3.3.
+/// FIPS 180-4 §5.3.3.
 const START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 const BLOCK_LEN: usize = 64;
 const LEN_LEN: usize = 8;

@@ -1,4 +1,4 @@
-//! The Merkle tree of RFC 6962, section 2.1, over the leaves of one segment.
+//! The Merkle tree of RFC 6962 §2.1, over the leaves of one segment.
 
 use sha2::{Digest as _, Sha256};
 
@@ -101,7 +101,7 @@ fn root_of(leaves: &[Hash]) -> Hash {
     tree.root()
 }
 
-/// RFC 9162, section 2.1.3.2. `None` if the path does not fit the leaf's position.
+/// RFC 9162 §2.1.3.2. `None` if the path does not fit the leaf's position.
 pub(crate) fn root_from_path(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> {
     if index >= count {
         return None;

@@ -1,5 +1,5 @@
-//! Numbers and names of NFSv4 operations (RFC 8881, section 16.2.1; RFC 7862; RFC 8276), and
-//! equivalent system calls.
+//! Numbers and names of NFSv4 operations (RFC 8881 §16.2.1; RFC 7862; RFC 8276), and equivalent
+//! system calls.
 
 const ALL: [(u16, &str); 73] = [
     (3, "ACCESS"),
@@ -77,7 +77,7 @@ const ALL: [(u16, &str); 73] = [
     (75, "REMOVEXATTR"),
 ];
 
-/// Numbers of NFSv4 operations (RFC 8881, section 16.2.3; RFC 7862; RFC 8276).
+/// Numbers of NFSv4 operations (RFC 8881 §16.2.3; RFC 7862; RFC 8276).
 #[allow(missing_docs, reason = "the names are those of the RFCs")]
 pub mod number {
     pub const ACCESS: u16 = 3;

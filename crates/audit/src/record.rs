@@ -15,7 +15,7 @@ pub(crate) use truncate::{shorten_path, utf8_prefix};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
-    /// An operation on a file, by its NFSv4 number (RFC 7862, section 15).
+    /// An operation on a file, by its NFSv4 number (RFC 7862 §15).
     #[default]
     Operation = 1,
     /// A call refused before it became an operation, by its [`Refusal`].
@@ -144,7 +144,7 @@ pub struct Record<'a> {
     pub flavour: Flavour,
     /// Minor version of NFSv4.
     pub minor: u8,
-    /// 0 or an nfsstat4 (RFC 8881, section 15.1).
+    /// 0 or an nfsstat4 (RFC 8881 §15.1).
     pub result: u32,
     /// Kerberos principal: `alice@EXAMPLE.ORG`.
     pub principal: &'a [u8],
@@ -204,7 +204,7 @@ pub struct Record<'a> {
     pub certificate: &'a [u8],
 }
 
-/// NFS4ERR_ACCESS (RFC 8881, section 15.1).
+/// NFS4ERR_ACCESS (RFC 8881 §15.1).
 const DENIED: u32 = 13;
 /// Bytes of a path in a record; see [`truncate_path`].
 pub(crate) const PATH_LEN_MAX: usize = 4096;

@@ -1,16 +1,16 @@
-//! Records as syslog messages (RFC 5424) with ECS JSON, and their framing (RFC 5425, section 4.3;
-//! RFC 6587, section 3.4.1).
+//! Records as syslog messages (RFC 5424) with ECS JSON, and their framing (RFC 5425 §4.3; RFC 6587
+//! §3.4.1).
 
 use std::fmt::Write as _;
 
 use crate::record::{Class, shorten_path, utf8_prefix};
 use crate::{Record, json, operations};
 
-/// "log audit" (RFC 5424, section 6.2.1).
+/// "log audit" (RFC 5424 §6.2.1).
 const FACILITY: u32 = 13;
 const WARNING: u32 = 4;
 const INFORMATIONAL: u32 = 6;
-/// RFC 5424, section 6.
+/// RFC 5424 §6.
 const HOST_LEN_MAX: usize = 255;
 
 /// A message of RFC 5424 with the record as JSON. `host`: the name of this machine.
@@ -45,20 +45,20 @@ const SHORT_LEN_MAX: usize = 512;
 fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> String {
     let is_bad = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let priority = FACILITY * 8 + if is_bad { WARNING } else { INFORMATIONAL };
-    // At most microseconds (RFC 5424, section 6.2.3).
+    // At most microseconds (RFC 5424 §6.2.3).
     let time = jiff::Timestamp::from_nanosecond(i128::from(record.time_ns)).map_or_else(|_| "-".into(), |time| format!("{time:.6}"));
     let name = match record.class {
         Class::Operation => operations::name(record.operation),
         class => class.name(),
     };
-    // Printable US-ASCII without spaces, or "-" (RFC 5424, section 6).
+    // Printable US-ASCII without spaces, or "-" (RFC 5424 §6).
     let mut host: String = host.chars().filter(char::is_ascii_graphic).take(HOST_LEN_MAX).collect();
     if host.is_empty() {
         host.push('-');
     }
     let mut out = String::with_capacity(512);
     let _ = write!(out, "<{priority}>1 {time} {host} vouch - {name} - ");
-    // Declares the text as UTF-8 (RFC 5424, section 6.4).
+    // Declares the text as UTF-8 (RFC 5424 §6.4).
     out.push('\u{feff}');
     let _ = write!(out, "{value}");
     out

@@ -20,7 +20,7 @@ fn shown(text: &str, keep: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// Bidirectional controls (UAX #9, section 2), and separators of lines and paragraphs.
+/// Bidirectional controls (UAX #9, §2), and separators of lines and paragraphs.
 fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -31,8 +31,8 @@ impl io::Write for LogOutput {
         match SYSTEM.get() {
             None => io::stderr().write_all(record)?,
             Some(Some(socket)) => {
-                // RFC 3164, sections 4.1.1 and 4.1.3: facility daemon, severity warning; the
-                // receiver adds time and host.
+                // RFC 3164 §4.1.1 and 4.1.3: facility daemon, severity warning; the receiver adds
+                // time and host.
                 let mut message = format!("<28>vouch[{}]: ", std::process::id()).into_bytes();
                 message.extend_from_slice(record.trim_ascii_end());
                 let _ = socket.send(&message);

@@ -55,7 +55,7 @@ fn escaped(name: &[u8], marked: &str) -> String {
     text
 }
 
-/// Bidirectional controls (UAX #9, section 2), and line and paragraph separators.
+/// Bidirectional controls (UAX #9, §2), and line and paragraph separators.
 fn changes_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -286,7 +286,7 @@ fn flavour(flavour: Flavour) -> AuditFlavour {
 }
 
 const PUTFH: u16 = 22;
-/// RFC 8881, section 15.1.
+/// RFC 8881 §15.1.
 const SERVERFAULT: u32 = 10006;
 const BADHANDLE: u32 = 10001;
 const WRONGSEC: u32 = 10016;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::limits::{Limits, SHARE};
 use crate::monitoring::counter::Counter;
 
-/// The /64 network for IPv6, because a host chooses the other half (RFC 4291, section 2.5.1).
+/// The /64 network for IPv6, because a host chooses the other half (RFC 4291 §2.5.1).
 pub(crate) fn quota_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

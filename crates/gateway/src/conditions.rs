@@ -1,4 +1,4 @@
-//! Entity tags and conditional requests (RFC 9110, sections 8.8.3 and 13). Does no I/O.
+//! Entity tags and conditional requests (RFC 9110 §8.8.3 and 13). Does no I/O.
 //!
 //! Dates are no conditions: a publisher may change a file and keep its time, so they could confirm
 //! old content. The RFC permits to ignore them. `Last-Modified` is sent for information.
@@ -53,7 +53,7 @@ pub(crate) enum Precondition {
 }
 
 impl Precondition {
-    /// Takes GET and HEAD, in the order of RFC 9110, section 13.2.2.
+    /// Takes GET and HEAD, in the order of RFC 9110 §13.2.2.
     pub(crate) fn evaluate(headers: &HeaderMap, tag: &EntityTag) -> Self {
         if tag.is_in(headers, IF_MATCH, false) == Some(false) {
             return Self::Failed;
@@ -100,7 +100,7 @@ mod tests {
     fn other_content_fails_if_match() {
         let tag = EntityTag::of("a", &[b"x"]);
         assert_eq!(Precondition::evaluate(&headers(IF_MATCH, "\"o\""), &tag), Precondition::Failed);
-        // RFC 9110, section 13.1.1: If-Match compares strongly.
+        // RFC 9110 §13.1.1: If-Match compares strongly.
         assert_eq!(Precondition::evaluate(&headers(IF_MATCH, &format!("W/{}", tag.as_str())), &tag), Precondition::Failed);
         assert_eq!(Precondition::evaluate(&headers(IF_MATCH, "*"), &tag), Precondition::Proceed);
     }

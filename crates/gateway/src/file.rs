@@ -138,7 +138,7 @@ fn multipart(parts: &[std::ops::Range<u64>], size: u64, kind: &str, boundary: &s
     pieces
 }
 
-/// RFC 9110, section 8.8.2.1: a time in the future is not sent.
+/// RFC 9110 §8.8.2.1: a time in the future is not sent.
 fn http_date(time: Timestamp) -> Option<HeaderValue> {
     let at = UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(time.s).ok()?))?;
     (at <= SystemTime::now()).then(|| header(&httpdate::fmt_http_date(at)))

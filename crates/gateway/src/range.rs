@@ -1,4 +1,4 @@
-//! The `Range` header (RFC 9110, section 14). Does no I/O.
+//! The `Range` header (RFC 9110 §14). Does no I/O.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ impl RequestedRanges {
     /// `size`: length of the file.
     ///
     /// Malformed headers, other units, too many and overlapping ranges give the whole file, as RFC
-    /// 9110, section 14.2 permits.
+    /// 9110 §14.2 permits.
     pub(crate) fn parse(value: &[u8], size: u64) -> Self {
         let Some(specs) = std::str::from_utf8(value).ok().and_then(|text| text.trim().strip_prefix("bytes=")) else { return Self::Whole };
         if specs.split(',').count() > RANGES_MAX {
@@ -73,7 +73,7 @@ mod tests {
         RequestedRanges::parse(value.as_bytes(), 1000)
     }
 
-    /// RFC 9110, section 14.1.2.
+    /// RFC 9110 §14.1.2.
     #[test]
     fn ranges_are_cut_to_the_file() {
         for (value, range) in [

@@ -193,7 +193,7 @@ impl Query {
     }
 }
 
-/// Spares the unreserved bytes (RFC 3986, section 2.3).
+/// Spares the unreserved bytes (RFC 3986 §2.3).
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {

@@ -61,7 +61,7 @@ pub(crate) fn has_chosen_http2<S>(stream: &TlsStream<S>) -> bool {
     stream.get_ref().1.alpn_protocol() == Some(HTTP2)
 }
 
-/// Name of HTTP/2 in TLS (RFC 9113, section 3.1).
+/// Name of HTTP/2 in TLS (RFC 9113 §3.1).
 const HTTP2: &[u8] = b"h2";
 
 fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {

@@ -8,7 +8,7 @@ pub struct KerberosError {
     /// The library's message. Names in it are untrusted.
     pub what: String,
     pub cure: Option<&'static str>,
-    /// GSS-API status (RFC 2744, section 3.9.1).
+    /// GSS-API status (RFC 2744 §3.9.1).
     pub major: u32,
     pub minor: u32,
 }
@@ -137,7 +137,7 @@ pub(crate) const FAILURE: u32 = 13 << 16;
 const NO_CRED: u32 = 7 << 16;
 const CREDENTIALS_EXPIRED: u32 = 11 << 16;
 
-/// RFC 4120, section 7.5.9.
+/// RFC 4120 §7.5.9.
 pub(crate) const EXPIRED: i32 = 32;
 const POLICY: i32 = 12;
 const BAD_OPTION: i32 = 13;

@@ -33,18 +33,18 @@ pub(crate) struct Gss {
     functions: Functions,
 }
 
-/// 1.2.840.113554.1.2.2 (RFC 1964, section 1).
+/// 1.2.840.113554.1.2.2 (RFC 1964 §1).
 const KRB5_OID: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
-/// 1.2.840.113554.1.2.2.1: a principal as text (RFC 1964, section 2.1.1).
+/// 1.2.840.113554.1.2.2.1: a principal as text (RFC 1964 §2.1.1).
 const PRINCIPAL_OID: [u8; 10] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02, 0x01];
-/// 1.2.840.113554.1.2.1.4: service@host (RFC 2743, section 4.1).
+/// 1.2.840.113554.1.2.1.4: service@host (RFC 2743 §4.1).
 const HOST_BASED_OID: [u8; 10] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x01, 0x04];
 
 const CONTINUE_NEEDED: u32 = 1;
-/// Calling and routine errors in a major status (RFC 2744, section 3.9.1).
+/// Calling and routine errors in a major status (RFC 2744 §3.9.1).
 const FAILED: u32 = 0xffff_0000;
 
-/// Routine error in a major status, and `GSS_S_CONTEXT_EXPIRED` (RFC 2744, section 3.9.1).
+/// Routine error in a major status, and `GSS_S_CONTEXT_EXPIRED` (RFC 2744 §3.9.1).
 const ROUTINE: u32 = 0x00ff_0000;
 pub(crate) const CONTEXT_EXPIRED: u32 = 12 << 16;
 
@@ -136,8 +136,8 @@ impl Gss {
         let (mut minor, mut handle) = (0, null_mut());
         let name = name.map_or(null_mut(), |name| name.handle);
         let store: *const KeyValues = if elements.is_empty() { null() } else { &values };
-        // SAFETY: all pointers are to values that outlive the call, or null where RFC 2744 section
-        // 5.2 allows it.
+        // SAFETY: all pointers are to values that outlive the call, or null where RFC 2744 §5.2
+        // allows it.
         let major = unsafe {
             (self.functions.acquire_cred_from)(
                 &mut minor,
@@ -176,7 +176,7 @@ impl Gss {
         let (mut minor, mut handle) = (0, context.take().map_or(null_mut(), Context::into_handle));
         let (mut answer, mut initiator) = (empty(), null_mut());
         // SAFETY: the handle is null or a context of this library's; pointers to values that
-        // outlive the call; null where RFC 2744 section 5.1 allows it.
+        // outlive the call; null where RFC 2744 §5.1 allows it.
         let major = unsafe {
             (self.functions.accept)(
                 &mut minor,
@@ -197,7 +197,7 @@ impl Gss {
         (outcome, answer, initiator)
     }
 
-    /// `token` is none at first. `flags`: RFC 2744, section 5.19.
+    /// `token` is none at first. `flags`: RFC 2744 §5.19.
     pub(crate) fn init(
         &'static self,
         context: &mut Option<Context>,
@@ -209,7 +209,7 @@ impl Gss {
         let (mut minor, mut handle) = (0, context.take().map_or(null_mut(), Context::into_handle));
         let (mut answer, input) = (empty(), token.map(buffer));
         let input = input.as_ref().map_or(null(), |input| input as *const Buffer);
-        // SAFETY: as in `accept`; null where RFC 2744 section 5.19 allows it.
+        // SAFETY: as in `accept`; null where RFC 2744 §5.19 allows it.
         let major = unsafe {
             (self.functions.init)(
                 &mut minor,
@@ -285,7 +285,7 @@ impl Gss {
             false => unsafe { std::slice::from_raw_parts(buffer.value.cast::<u8>(), buffer.length) }.to_vec(),
         };
         let mut minor = 0;
-        // SAFETY: the buffer is the library's or empty, which RFC 2744 section 5.27 allows.
+        // SAFETY: the buffer is the library's or empty, which RFC 2744 §5.27 allows.
         unsafe { (self.functions.release_buffer)(&mut minor, &mut buffer) };
         bytes
     }
@@ -324,8 +324,7 @@ impl Context {
     pub(crate) fn acceptor(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut acceptor) = (0, null_mut());
         // SAFETY: the context is the library's; pointers to values that outlive the call; null
-        // where RFC
-        // 2744 section 5.21 allows it.
+        // where RFC 2744 §5.21 allows it.
         let major = unsafe {
             (self.gss.functions.inquire_context)(
                 &mut minor,

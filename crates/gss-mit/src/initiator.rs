@@ -80,8 +80,8 @@ impl MitInitiator {
     /// A separate frame, so that the stack below it can be wiped.
     #[inline(never)]
     fn take(&mut self, token: Option<&[u8]>) -> Result<InitStep, KerberosError> {
-        // RFC 2743, section 1.2.9: mutual authentication, confidentiality and integrity. No replay
-        // or sequence detection: RPC has its own window (RFC 2203, section 5.2.2).
+        // RFC 2743 §1.2.9: mutual authentication, confidentiality and integrity. No replay or
+        // sequence detection: RPC has its own window (RFC 2203 §5.2.2).
         const FLAGS: u32 = 2 | 16 | 32;
         let (outcome, answer) = self.gss.init(&mut self.context, &self.cred, &self.target, FLAGS, token);
         let failed = |status| KerberosError::of(self.gss, &self.doing, status, Side::Client);

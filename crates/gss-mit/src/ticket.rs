@@ -5,7 +5,7 @@ use vouch_krb5_seal::Enctype;
 
 use crate::error::printable;
 
-/// RFC 4120, section 5.3.
+/// RFC 4120 §5.3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) service: String,
@@ -39,7 +39,7 @@ impl Ticket {
     }
 }
 
-/// Encrypted parts of an AP-REQ (RFC 4120, section 5.5.1).
+/// Encrypted parts of an AP-REQ (RFC 4120 §5.5.1).
 pub(crate) struct Request<'a> {
     pub(crate) ticket: &'a [u8],
     pub(crate) authenticator: (i32, &'a [u8]),
@@ -55,11 +55,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The sender's clock in an authenticator's plaintext (RFC 4120, section 5.5.1), seconds since
-/// 1970.
+/// The sender's clock in an authenticator's plaintext (RFC 4120 §5.5.1), seconds since 1970.
 pub(crate) fn made_s(authenticator: &[u8]) -> Option<u64> {
     let (_, fields) = element(authenticator, 0x62).and_then(|(_, body)| element(body, 0x30))?;
-    // YYYYMMDDHHMMSSZ (section 5.2.3).
+    // YYYYMMDDHHMMSSZ (§5.2.3).
     let digits = element(field(fields, 5)?, 0x18)?.1.strip_suffix(b"Z").filter(|digits| digits.len() == 14)?;
     let number = |at: std::ops::Range<usize>| std::str::from_utf8(&digits[at]).ok().and_then(|text| text.parse::<u64>().ok());
     let (year, month, day) = (number(0..4)?, number(4..6)?, number(6..8)?);
@@ -80,7 +79,7 @@ pub(crate) fn subkey(authenticator: &[u8]) -> Option<&[u8]> {
     Some(element(field(key, 1)?, 0x04)?.1)
 }
 
-/// Fields of the AP-REQ in an initial context token (RFC 4121, section 4.1).
+/// Fields of the AP-REQ in an initial context token (RFC 4121 §4.1).
 fn request(token: &[u8]) -> Option<&[u8]> {
     // [APPLICATION 0] { mechanism, 01 00, AP-REQ }.
     let (_, token) = element(token, 0x60)?;

@@ -11,7 +11,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 pub(crate) struct AesKey {
     /// The first ones are the key itself.
     pub(crate) encrypt: [[u8; 16]; 15],
-    /// Equivalent inverse cipher (FIPS 197 section 5.3.5), in order of use.
+    /// Equivalent inverse cipher (FIPS 197 §5.3.5), in order of use.
     pub(crate) decrypt: [[u8; 16]; 15],
     pub(crate) rounds: usize,
     rest: [u8; 32 - size_of::<usize>()],
@@ -62,8 +62,7 @@ impl AesKey {
         }
     }
 
-    /// Expands a key of 16 or 32 bytes (FIPS 197 section 5.2); other lengths are a bug of this
-    /// crate.
+    /// Expands a key of 16 or 32 bytes (FIPS 197 §5.2); other lengths are a bug of this crate.
     pub(crate) fn set(&mut self, key: &[u8]) {
         assert!(matches!(key.len(), 16 | 32), "derived keys have 16 or 32 bytes");
         let key_words = key.len() / 4;

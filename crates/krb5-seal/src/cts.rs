@@ -1,4 +1,4 @@
-//! CBC with ciphertext stealing (RFC 3962 section 5, variant CS3: the last two blocks are always
+//! CBC with ciphertext stealing (RFC 3962 §5, variant CS3: the last two blocks are always
 //! exchanged) and a zero initial vector, in place and in steps.
 
 use zeroize::Zeroize;
@@ -149,8 +149,7 @@ impl Decryption {
         }
         let (first, last) = message[main_len..].split_at_mut(16);
         let first: &mut [u8; 16] = first.try_into().expect("split at 16");
-        // RFC 3962 section 5: the first of the two was encrypted last; its tail completes the
-        // other.
+        // RFC 3962 §5: the first of the two was encrypted last; its tail completes the other.
         let mut both = [*first];
         (kernels.decrypt.one)(key, &mut [0; 16], &mut both);
         let [mut stolen] = both;

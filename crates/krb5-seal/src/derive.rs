@@ -1,5 +1,5 @@
-//! Key derivation: RFC 3961 section 5.1 (n-fold and DK) for the enctypes of RFC 3962, RFC 8009
-//! section 3 (KDF-HMAC-SHA2) for the others.
+//! Key derivation: RFC 3961 §5.1 (n-fold and DK) for the enctypes of RFC 3962, RFC 8009 §3
+//! (KDF-HMAC-SHA2) for the others.
 
 use zeroize::{Zeroize, Zeroizing};
 
@@ -7,7 +7,7 @@ use crate::aes_key::AesKey;
 use crate::digest::{Digest, HmacPads, Sha256, Sha384};
 use crate::enctype::Enctype;
 
-/// Last byte of the constant (RFC 3961 section 5.3, RFC 8009 section 5).
+/// Last byte of the constant (RFC 3961 §5.3, RFC 8009 §5).
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Checksum = 0x99,
@@ -30,7 +30,7 @@ pub(crate) fn derive(enctype: Enctype, key: &[u8], usage: u32, purpose: Purpose)
     }
 }
 
-/// RFC 3961 section 5.1: K1 = E(Key, n-fold(Constant)), K2 = E(Key, K1), and so on, cut to `len`.
+/// RFC 3961 §5.1: K1 = E(Key, n-fold(Constant)), K2 = E(Key, K1), and so on, cut to `len`.
 fn dk(key: &[u8], constant: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     let mut cipher = Box::new(AesKey::empty());
     cipher.set(key);
@@ -47,8 +47,8 @@ fn dk(key: &[u8], constant: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     derived
 }
 
-/// RFC 8009 section 3: K1 = HMAC(key, 0x00000001 | label | 0x00 | k), cut to k bits; one HMAC
-/// output is always enough.
+/// RFC 8009 §3: K1 = HMAC(key, 0x00000001 | label | 0x00 | k), cut to k bits; one HMAC output is
+/// always enough.
 fn kdf_hmac_sha2<D: Digest>(key: &[u8], label: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     let mut message = vec![0, 0, 0, 1];
     message.extend_from_slice(label);
@@ -62,8 +62,8 @@ fn kdf_hmac_sha2<D: Digest>(key: &[u8], label: &[u8], len: usize) -> Zeroizing<V
     derived
 }
 
-/// RFC 3961 section 5.1: copies of the input, each rotated 13 further bits to the right, filling
-/// whole outputs, added as ones'-complement numbers.
+/// RFC 3961 §5.1: copies of the input, each rotated 13 further bits to the right, filling whole
+/// outputs, added as ones'-complement numbers.
 pub(crate) fn n_fold(input: &[u8], output: &mut [u8]) {
     let (input_len, output_len) = (input.len(), output.len());
     let total_len = input_len * output_len / gcd(input_len, output_len);

@@ -45,7 +45,7 @@ pub struct ContextKeys {
 }
 
 impl ContextKeys {
-    /// Derives the keys of RFC 4121 section 2. `key` is the acceptor's subkey if the acceptor
+    /// Derives the keys of RFC 4121 §2. `key` is the acceptor's subkey if the acceptor
     /// asserted one (`acceptor_subkey`), else the initiator's, else the session key. Takes about 20
     /// µs and wipes the stack; the caller wipes `key`.
     ///
@@ -121,8 +121,7 @@ impl Direction {
     }
 
     fn derive(&mut self, enctype: Enctype, key: &[u8], sender: Role) {
-        // RFC 4121 section 2: KG-USAGE-ACCEPTOR-SEAL 22, -SIGN 23, KG-USAGE-INITIATOR-SEAL 24,
-        // -SIGN 25.
+        // RFC 4121 §2: KG-USAGE-ACCEPTOR-SEAL 22, -SIGN 23, KG-USAGE-INITIATOR-SEAL 24, -SIGN 25.
         let (seal, sign) = match sender {
             Role::Acceptor => (22, 23),
             Role::Initiator => (24, 25),

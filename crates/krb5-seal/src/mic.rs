@@ -97,7 +97,7 @@ pub(crate) struct WrapCheck<'a> {
     pub(crate) holds: bool,
 }
 
-/// RFC 4121 section 4.2.4: the checksum of body and header.
+/// RFC 4121 §4.2.4: the checksum of body and header.
 pub(crate) fn check_wrap(mut check: WrapCheck<'_>) -> bool {
     run(Kernels::best(), std::slice::from_mut(&mut check), |_| true);
     check.holds

@@ -70,7 +70,7 @@ impl ContextKeys {
         }
         rotate_back(&header, token);
         let checksum_len = self.enctype().checksum_len();
-        // RFC 4121 section 4.2.4: EC is the checksum's length.
+        // RFC 4121 §4.2.4: EC is the checksum's length.
         if header.extra_count != checksum_len {
             return Err(TokenError::Malformed);
         }
@@ -133,7 +133,7 @@ fn prepare(job: &mut OpenJob<'_>) -> Result<Opened, TokenError> {
     Ok(Opened { range: start..start + body_len, seq: header.seq, sealed: true })
 }
 
-/// RFC 4121 section 4.2.5: bytes after the header are rotated right by RRC, modulo their length.
+/// RFC 4121 §4.2.5: bytes after the header are rotated right by RRC, modulo their length.
 fn rotate_back(header: &WrapHeader, token: &mut [u8]) {
     let data = &mut token[TOKEN_HEADER_LEN..];
     if header.rotation != 0 && !data.is_empty() {
@@ -193,7 +193,7 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     }
 }
 
-/// Compares the header's copy in the plaintext (RFC 4121 section 4.2.4).
+/// Compares the header's copy in the plaintext (RFC 4121 §4.2.4).
 fn accept_or_wipe(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
     let header = WrapHeader::parse(job.keys, header).expect("prepared: parsed before");
     let end = job.token.len() - job.keys.enctype().checksum_len();
@@ -286,8 +286,8 @@ fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Ite
     }
 }
 
-/// RFC 8009 section 5: the checksum covers the cipher state (zeros, placed over the header
-/// meanwhile) and the ciphertext, so verification precedes decryption.
+/// RFC 8009 §5: the checksum covers the cipher state (zeros, placed over the header meanwhile) and
+/// the ciphertext, so verification precedes decryption.
 fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {

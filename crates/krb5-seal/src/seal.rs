@@ -82,8 +82,8 @@ pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
     }
 }
 
-/// Writes confounder and header copy with RRC 0 around the body (RFC 4121 section 4.2.4). Returns
-/// the checksum's position.
+/// Writes confounder and header copy with RRC 0 around the body (RFC 4121 §4.2.4). Returns the
+/// checksum's position.
 fn lay_out(job: &mut SealJob<'_>) -> usize {
     let checksum_at = job.token.len() - job.keys.enctype().checksum_len();
     job.token[TOKEN_HEADER_LEN..][..CONFOUNDER_LEN].copy_from_slice(&job.confounder);
@@ -226,8 +226,7 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
     }
 }
 
-/// RFC 3962 (RFC 3961 section 5.3): the checksum covers plaintext, so each step hashes and then
-/// encrypts.
+/// RFC 3962 (RFC 3961 §5.3): the checksum covers plaintext, so each step hashes and then encrypts.
 fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
@@ -284,8 +283,8 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     item.state.zeroize();
 }
 
-/// RFC 8009 section 5: the checksum covers the cipher state (a zero initial vector) and the
-/// ciphertext. The zeros take the place of the header.
+/// RFC 8009 §5: the checksum covers the cipher state (a zero initial vector) and the ciphertext.
+/// The zeros take the place of the header.
 fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {

@@ -1,4 +1,4 @@
-//! Headers of RFC 4121 section 4.2.6, and why a token is refused.
+//! Headers of RFC 4121 §4.2.6, and why a token is refused.
 //!
 //! ```text
 //! MIC    04 04 | flags | FF FF FF FF FF         | sequence, 8 bytes | checksum
@@ -126,8 +126,8 @@ impl WrapHeader {
         Ok(WrapHeader { bytes, sealed: bytes[2] & SEALED != 0, extra_count: number(4), rotation: number(6), seq: sequence_of(&bytes) })
     }
 
-    /// RFC 4121 section 4.2.4: the encrypted copy has RRC 0. RRC belongs to the transport and is
-    /// not compared.
+    /// RFC 4121 §4.2.4: the encrypted copy has RRC 0. RRC belongs to the transport and is not
+    /// compared.
     pub(crate) fn equals_copy(&self, copy: &[u8]) -> bool {
         copy[..6] == self.bytes[..6] && copy[8..] == self.bytes[8..]
     }
@@ -145,7 +145,7 @@ pub(crate) fn parse_mic(keys: &ContextKeys, token: &[u8]) -> Result<u64, TokenEr
     Ok(sequence_of(header))
 }
 
-/// RFC 4121 section 4.2.2: unknown flags are ignored; the checksum covers them.
+/// RFC 4121 §4.2.2: unknown flags are ignored; the checksum covers them.
 fn check_flags(keys: &ContextKeys, flags: u8) -> Result<(), TokenError> {
     let expected = keys.flags_of(keys.role().peer());
     if (flags ^ expected) & SENT_BY_ACCEPTOR != 0 {

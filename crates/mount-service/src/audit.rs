@@ -256,7 +256,7 @@ const fn number_of(operation: Operation) -> u16 {
     }
 }
 
-/// Records hold NFS statuses (RFC 8881, section 15.1); most are equal to errnos.
+/// Records hold NFS statuses (RFC 8881 §15.1); most are equal to errnos.
 fn status_of(errno: i32) -> u32 {
     match errno {
         // EKEYREVOKED has no NFS status; the detail names it.

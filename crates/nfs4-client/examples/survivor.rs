@@ -81,8 +81,7 @@ impl Worker {
                 let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
                 let file = client.open(directory, b"temporary", ShareAccess::BOTH, Some(&mode)).await?;
                 let (written, _, verifier) = client.write(&file, 0, &content, StableHow::Unstable).await?;
-                // Another verifier: the server has lost uncommitted data (RFC 8881, section
-                // 18.3.3).
+                // Another verifier: the server has lost uncommitted data (RFC 8881 §18.3.3).
                 if written as usize != content.len() || client.commit(&file).await? != verifier {
                     return Err(Error::Lost);
                 }

@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn answers_retry_from_cache() {
-        // RFC 8881, section 2.10.6.2.
+        // RFC 8881 §2.10.6.2.
         let first = call(1, 0, SESSION, &[recall()]);
         let (found, handler_calls) = statuses(&[first.clone(), first.clone(), call(2, 0, SESSION, &[recall()])]);
         assert_eq!((found, handler_calls), (vec![Status::BADHANDLE; 3], 2));
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn refuses_callbacks_out_of_order() {
-        // RFC 8881, section 20.9.3.
+        // RFC 8881 §20.9.3.
         let other = call(1, 0, SessionId([4; 16]), &[recall()]);
         let calls = [call(2, 0, SESSION, &[recall()]), call(1, 2, SESSION, &[recall()]), other];
         let (found, handler_calls) = statuses(&calls);

@@ -1,4 +1,4 @@
-//! 4.0 callbacks arrive on connections that the server opens (RFC 7530, section 3.3.3).
+//! 4.0 callbacks arrive on connections that the server opens (RFC 7530 §3.3.3).
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,7 +35,7 @@ pub async fn serve_callbacks(listener: TcpListener, program: u32, mut handler: i
     }
 }
 
-/// Network identifier and universal address (RFC 5665, section 5.2.3) for
+/// Network identifier and universal address (RFC 5665 §5.2.3) for
 /// [`crate::Identity::callback_address`].
 pub fn universal_address(address: std::net::SocketAddr) -> (String, String) {
     let (netid, address) = vouch_nfs4::universal_address(address);

@@ -1,5 +1,5 @@
-//! Authentication of callbacks with RPCSEC_GSS (RFC 8881, section 2.10.8.3). The client established
-//! the GSS context, so no other host can send callbacks.
+//! Authentication of callbacks with RPCSEC_GSS (RFC 8881 §2.10.8.3). The client established the GSS
+//! context, so no other host can send callbacks.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use vouch_nfs4::{Bytes, CallbackSec, GssCallbackHandles, GssService};
 use vouch_oncrpc::{AuthStat, Call, Flavor};
 use vouch_rpcsec_gss::{CallClass, Check, GssCall, ServerContext, Service, Verdict, check_many, classify};
 
-/// The security context in which the server sends callbacks (RFC 8881, section 2.10.8.3).
+/// The security context in which the server sends callbacks (RFC 8881 §2.10.8.3).
 #[derive(Clone)]
 pub struct CallbackSecurity {
     pub(crate) context: Arc<ServerContext>,

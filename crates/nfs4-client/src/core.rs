@@ -197,8 +197,8 @@ impl Core {
     }
 
     /// Begins a call again with the same slot, sequence number and operations, for another
-    /// connection. If the server has executed it, it replies from its cache (RFC 8881, section
-    /// 2.10.6.2). `None` if `token` is not in flight. O(slots).
+    /// connection. If the server has executed it, it replies from its cache (RFC 8881 §2.10.6.2).
+    /// `None` if `token` is not in flight. O(slots).
     pub fn begin_again(&mut self, token: u64, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
         let found =
             self.calls.iter().enumerate().find_map(|(at, call)| call.filter(|call| call.token == token).map(|call| (at, call.kind)));
@@ -399,7 +399,7 @@ fn read_head<'a>(body: &'a [u8], call: &InFlightCall) -> Result<ReplyBody<'a>, E
     }
 }
 
-/// A denial has no verifier (RFC 5531, section 9), so it is not authenticated.
+/// A denial has no verifier (RFC 5531 §9), so it is not authenticated.
 fn denial_error(denied: Denied) -> Error {
     match denied {
         Denied::AuthError(stat) => Error::Denied(stat),

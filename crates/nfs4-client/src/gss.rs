@@ -20,13 +20,12 @@ use crate::{CallTag, CallbackSecurity, Error, IncomingReply, Opener, OutgoingCal
 /// A new protection after the server has lost the context. May block.
 pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
 
-/// The server lacks the context (RFC 2203, section 5.3.3.3).
+/// The server lacks the context (RFC 2203 §5.3.3.3).
 pub(crate) fn is_context_denial(stat: AuthStat) -> bool {
     matches!(stat, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM)
 }
 
-/// The server lacks the context, or no sequence numbers are left (RFC 2203, section 5.3.3.1:
-/// MAXSEQ).
+/// The server lacks the context, or no sequence numbers are left (RFC 2203 §5.3.3.1: MAXSEQ).
 pub(crate) fn needs_new_context(error: &Error) -> bool {
     match error {
         Error::Denied(stat) => is_context_denial(*stat),

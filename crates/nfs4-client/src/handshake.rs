@@ -1,5 +1,5 @@
-//! EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881, sections 18.35, 18.36 and 18.51), or
-//! SETCLIENTID and SETCLIENTID_CONFIRM (RFC 7530, section 16.33). No I/O.
+//! EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881 §18.35, 18.36 and 18.51), or SETCLIENTID
+//! and SETCLIENTID_CONFIRM (RFC 7530 §16.33). No I/O.
 
 use vouch_nfs4::op::{
     Args, BindConnArgs, CallbackClient, ChannelAttrs, ChannelDirClient, CreateSessionArgs, CreateSessionFlags, CreateSessionOk,
@@ -100,8 +100,8 @@ impl Handshake {
         }
     }
 
-    /// Requests state protection by the credential of the calls (SP4_MACH_CRED, RFC 8881, section
-    /// 2.10.8.3), and continues without it if the server refuses. The calls must have integrity
+    /// Requests state protection by the credential of the calls (SP4_MACH_CRED, RFC 8881
+    /// §2.10.8.3), and continues without it if the server refuses. The calls must have integrity
     /// ([`Core::has_integrity`]). Afterwards each connection must be bound to the session before
     /// use.
     #[must_use]
@@ -244,7 +244,7 @@ pub(crate) const fn bind(session: SessionId) -> Args<'static> {
     Args::BindConnToSession(BindConnArgs { session, dir: ChannelDirClient::ForeOrBoth, rdma: false })
 }
 
-/// The server lacks RPCSEC_GSS callbacks: ENCR_ALG_UNSUPP (RFC 8881, section 18.36.3), or others.
+/// The server lacks RPCSEC_GSS callbacks: ENCR_ALG_UNSUPP (RFC 8881 §18.36.3), or others.
 pub(crate) const fn is_security_refusal(status: Status) -> bool {
     matches!(status, Status::ENCR_ALG_UNSUPP | Status::NOTSUPP | Status::INVAL | Status::BADXDR | Status::SERVERFAULT)
 }

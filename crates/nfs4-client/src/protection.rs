@@ -74,7 +74,7 @@ pub trait Protection: Send {
     }
 
     /// Altered calls are detected, so that a server can bind the client record and sessions to the
-    /// caller's credential (RFC 8881, section 2.10.8.3).
+    /// caller's credential (RFC 8881 §2.10.8.3).
     fn has_integrity(&self) -> bool {
         false
     }
@@ -95,8 +95,8 @@ pub trait Protection: Send {
         None
     }
 
-    /// Maximum of calls in flight. The server may drop calls outside its sequence window (RFC 2203,
-    /// section 5.3.3.1).
+    /// Maximum of calls in flight. The server may drop calls outside its sequence window (RFC 2203
+    /// §5.3.3.1).
     fn outstanding_max(&self) -> usize {
         usize::MAX
     }

@@ -1,4 +1,4 @@
-//! Free slots and sequence numbers (RFC 8881, section 2.10.6.1).
+//! Free slots and sequence numbers (RFC 8881 §2.10.6.1).
 
 use vouch_nfs4::{SlotId, SlotSeq};
 

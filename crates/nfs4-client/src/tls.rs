@@ -84,7 +84,7 @@ pub enum TlsClientError {
     Name(String),
 }
 
-/// The AUTH_TLS probe with its record mark (section 4.1).
+/// The AUTH_TLS probe with its record mark (§4.1).
 pub(crate) fn probe(xid: u32) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);

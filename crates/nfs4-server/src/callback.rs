@@ -1,4 +1,4 @@
-//! Callbacks as RPC calls, and their replies (RFC 8881, section 20; RFC 7530, section 15).
+//! Callbacks as RPC calls, and their replies (RFC 8881 §20; RFC 7530 §15).
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::cb::{Args, CbGetattrArgs, CbNotifyLockArgs, CbOffloadArgs, CbRecallAnyArgs, CbRecallArgs, CbSequenceArgs, Results};
@@ -71,7 +71,7 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
             Args::Getattr(CbGetattrArgs { handle: handle(file), wanted }).encode(args);
         }
         CallbackOp::NotifyLock { file, owner } => {
-            // RFC 8881, section 20.11.3: not used in 4.1.
+            // RFC 8881 §20.11.3: not used in 4.1.
             let owner = StateOwner { client: ClientId(0), owner: Bytes(owner) };
             Args::NotifyLock(CbNotifyLockArgs { handle: handle(file), owner }).encode(args);
         }
@@ -81,7 +81,7 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
     }
 }
 
-/// RFC 8881, section 20.6.1.
+/// RFC 8881 §20.6.1.
 const READ_DELEGATIONS: u32 = 0;
 const WRITE_DELEGATIONS: u32 = 1;
 

@@ -12,14 +12,14 @@ pub struct CallbackId(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallbackTo {
-    /// Bound to the client's back channel (RFC 8881, section 2.10.3.1).
+    /// Bound to the client's back channel (RFC 8881 §2.10.3.1).
     Connection(ConnectionId),
-    /// Of a 4.0 client. The driver connects and keeps the connection for some time (RFC 7530,
-    /// section 16.33).
+    /// Of a 4.0 client. The driver connects and keeps the connection for some time (RFC 7530
+    /// §16.33).
     Address(SocketAddr),
 }
 
-/// Protects callbacks (RFC 8881, section 2.10.8.3).
+/// Protects callbacks (RFC 8881 §2.10.8.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackContext {
     pub flavour: Flavour,

@@ -7,11 +7,11 @@ pub struct Config {
     pub grace_ms: u64,
     pub minor_versions: std::ops::RangeInclusive<u32>,
     pub delegations: bool,
-    /// Of owner strings (RFC 8881, section 5.9).
+    /// Of owner strings (RFC 8881 §5.9).
     pub domain: String,
-    /// Under AUTH_SYS, as Linux does by default (RFC 8881, section 5.9).
+    /// Under AUTH_SYS, as Linux does by default (RFC 8881 §5.9).
     pub numeric_owners: bool,
-    /// For trunking (RFC 8881, section 2.10.5). Stable over restarts, unique for each server.
+    /// For trunking (RFC 8881 §2.10.5). Stable over restarts, unique for each server.
     pub server_owner: Vec<u8>,
     /// Servers of one scope accept each other's filehandles (RFC 8881, section 2.10.4).
     pub server_scope: Vec<u8>,

@@ -40,7 +40,7 @@ impl From<Error> for OpError {
         let status = match error {
             Error::WouldBlock => return OpError::WouldBlock,
             Error::Io(source) => return OpError::Fault(Status::IO, source),
-            // RFC 8881, section 15.1.1.3.
+            // RFC 8881 §15.1.1.3.
             Error::Resources(source) => return OpError::Fault(Status::DELAY, source),
             Error::NotFound => Status::NOENT,
             Error::Access => Status::ACCESS,

@@ -39,7 +39,7 @@ pub struct FlavourAccess {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAccess {
-    /// Accepted flavours, best first (RFC 8881, section 18.29.3). Not empty, no duplicates.
+    /// Accepted flavours, best first (RFC 8881 §18.29.3). Not empty, no duplicates.
     pub flavours: Vec<FlavourAccess>,
 }
 
@@ -106,7 +106,7 @@ pub struct Export {
     pub data_servers: Vec<SocketAddr>,
 }
 
-/// RFC 8881, section 11.
+/// RFC 8881 §11.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locations {
     /// The file system is absent here: clients must use one of the locations.

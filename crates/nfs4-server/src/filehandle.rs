@@ -64,7 +64,7 @@ impl HandleCodec {
         Filehandle::new(&bytes[..end + MAC_LEN]).expect("an identity is short enough, as asserted above")
     }
 
-    /// BADHANDLE for a handle of another server (RFC 8881, section 15.1.2.1).
+    /// BADHANDLE for a handle of another server (RFC 8881 §15.1.2.1).
     pub(crate) fn open(&self, handle: &Filehandle) -> Result<HandleTarget, Status> {
         let (body, mac) = handle.as_bytes().split_last_chunk::<MAC_LEN>().ok_or(Status::BADHANDLE)?;
         let (head, identity) = body.split_first_chunk::<HEAD_LEN>().ok_or(Status::BADHANDLE)?;

@@ -1,7 +1,6 @@
 //! Cookies depend on the name alone, so that a listing survives reloads and restarts.
 
-/// At least 3 (RFC 8881, section 18.23.3), and below 2^63, because some clients store cookies
-/// signed.
+/// At least 3 (RFC 8881 §18.23.3), and below 2^63, because some clients store cookies signed.
 ///
 /// Two names can have the same cookie, so a page must not end between them.
 pub(crate) fn of_name(name: &[u8]) -> u64 {

@@ -244,8 +244,8 @@ impl Server {
         self.config.delegations
     }
 
-    /// Changes at each start and after each failed sync (RFC 8881, section 18.32.3). WRITE replies
-    /// have the value from before the write, COMMIT replies the one from after it.
+    /// Changes at each start and after each failed sync (RFC 8881 §18.32.3). WRITE replies have the
+    /// value from before the write, COMMIT replies the one from after it.
     pub(crate) fn write_verifier(&self) -> Verifier {
         // A large odd factor keeps the values distinct within a start and far from those of the
         // next.

@@ -1,4 +1,4 @@
-//! RFC 8881, section 6.2.
+//! RFC 8881 §6.2.
 
 use std::borrow::Cow;
 

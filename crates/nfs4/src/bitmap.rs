@@ -128,8 +128,7 @@ mod tests {
 
     #[test]
     fn bitmap_golden_bytes() {
-        // Number n is bit n % 32 of word n / 32; bit 0 is the least significant (RFC 8881, section
-        // 3.3.7).
+        // Number n is bit n % 32 of word n / 32; bit 0 is the least significant (RFC 8881 §3.3.7).
         let mut w = Writer::new();
         Bitmap::of(&[1, 4, 33]).encode(&mut w);
         assert_eq!(w.as_bytes(), [0, 0, 0, 2, 0, 0, 0, 0x12, 0, 0, 0, 2]);

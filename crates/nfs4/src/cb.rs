@@ -1,5 +1,4 @@
-//! Operations that a server sends to a client (RFC 8881, section 20; RFC 7530, section 15; RFC
-//! 7862, section 16).
+//! Operations that a server sends to a client (RFC 8881 §20; RFC 7530 §15; RFC 7862 §16).
 
 mod layout;
 mod notify;

@@ -28,9 +28,9 @@ impl<'a> Component<'a> {
     /// All names pass through this function.
     pub fn parse(name: &'a [u8]) -> Result<Self, Status> {
         match name {
-            // Sections 18.13.3 and 18.16.3 of RFC 8881.
+            // §18.13.3 and 18.16.3 of RFC 8881.
             b"" => Err(Status::INVAL),
-            // RFC 8881, section 14.5.
+            // RFC 8881 §14.5.
             b"." | b".." => Err(Status::BADNAME),
             _ if name.len() > NAME_LEN_MAX => Err(Status::NAMETOOLONG),
             _ if name.contains(&b'/') => Err(Status::BADNAME),

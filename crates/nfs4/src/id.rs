@@ -29,7 +29,7 @@ wire_newtype! {
 }
 
 impl SlotSeq {
-    /// Wraps (RFC 8881, section 2.10.6.1).
+    /// Wraps (RFC 8881 §2.10.6.1).
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
@@ -43,14 +43,14 @@ impl CreateSeq {
 }
 
 impl OwnerSeq {
-    /// Wraps (RFC 7530, section 9.1.7).
+    /// Wraps (RFC 7530 §9.1.7).
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 }
 
 impl StateSeq {
-    /// Wraps to one, because zero means the newest stateid in 4.1 (RFC 8881, section 8.2.2).
+    /// Wraps to one, because zero means the newest stateid in 4.1 (RFC 8881 §8.2.2).
     pub const fn next(self) -> Self {
         match self.0.wrapping_add(1) {
             0 => Self(1),

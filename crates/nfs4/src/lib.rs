@@ -54,7 +54,7 @@ pub use status::Status;
 pub use time::{SetTime, Time};
 pub use wire::{Bytes, List, Wire};
 
-/// RFC 5662, section 4.2.
+/// RFC 5662 §4.2.
 pub const PROGRAM: u32 = 100_003;
 pub const VERSION: u32 = 4;
 pub const CALLBACK_VERSION: u32 = 1;

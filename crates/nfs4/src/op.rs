@@ -113,7 +113,7 @@ pub struct Op(pub u32);
 pub const ILLEGAL: u32 = 10044;
 
 impl Op {
-    /// A server answers NOTSUPP (RFC 8881, section 17).
+    /// A server answers NOTSUPP (RFC 8881 §17).
     pub const fn removed_in_4_1(self) -> bool {
         matches!(self, Self::OPEN_CONFIRM | Self::RENEW | Self::SETCLIENTID | Self::SETCLIENTID_CONFIRM | Self::RELEASE_LOCKOWNER)
     }

@@ -1,4 +1,4 @@
-//! RFC 8881, section 8.2.3; RFC 7530, section 9.1.4.3.
+//! RFC 8881 §8.2.3; RFC 7530 §9.1.4.3.
 
 use crate::StateSeq;
 use crate::macros::wire_struct;

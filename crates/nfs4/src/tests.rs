@@ -102,7 +102,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 
 #[test]
 fn compound_golden_bytes() {
-    // RFC 8881, section 16.2.1: tag, minorversion, argarray.
+    // RFC 8881 §16.2.1: tag, minorversion, argarray.
     let golden = [words(&[2]), b"hi\0\0".to_vec(), words(&[1, 3, 24, 15, 3]), b"srv\0".to_vec(), words(&[10])].concat();
     let mut w = Writer::new();
     let count_at = CompoundHead { tag: b"hi", minor: 1, count: 0 }.encode(&mut w);
@@ -121,7 +121,7 @@ fn compound_golden_bytes() {
 
 #[test]
 fn reply_golden_bytes() {
-    // RFC 8881, section 16.2.2: status, tag, resarray.
+    // RFC 8881 §16.2.2: status, tag, resarray.
     let golden = [
         words(&[2, 0, 2]),                 // NFS4ERR_NOENT, no tag, two results
         words(&[9, 0, 1, 0x1a, 20]),       // GETATTR, OK, one word: bits 1, 3, 4; 20 bytes
@@ -151,7 +151,7 @@ fn reply_golden_bytes() {
 
 #[test]
 fn open_golden_bytes() {
-    // RFC 8881, section 18.16.1: seqid, share_access, share_deny, owner, openhow, claim.
+    // RFC 8881 §18.16.1: seqid, share_access, share_deny, owner, openhow, claim.
     let golden = [
         words(&[18, 0, 3, 0, 0, 5, 1]), // OPEN, seqid 0, BOTH, NONE, clientid 5, owner of one byte
         b"o\0\0\0".to_vec(),
@@ -173,7 +173,7 @@ fn open_golden_bytes() {
 
 #[test]
 fn encodes_golden_read_and_write() {
-    // RFC 8881, sections 18.22 and 18.32.
+    // RFC 8881 §18.22 and 18.32.
     let stateid = Stateid { seq: crate::StateSeq(1), other: *b"abcdefghijkl" };
     let state = [words(&[1]), b"abcdefghijkl".to_vec()].concat();
     let mut w = Writer::new();
@@ -210,7 +210,7 @@ fn read_plus_writer_matches_encoder() {
 
 #[test]
 fn sequence_golden_bytes() {
-    // RFC 8881, section 18.46.
+    // RFC 8881 §18.46.
     let golden = [words(&[53]), vec![7; 16], words(&[3, 1, 9, 1])].concat();
     let args = op::SequenceArgs {
         session: crate::SessionId([7; 16]),
@@ -238,7 +238,7 @@ fn decodes_operations_only_from_their_minor_version() {
 
 #[test]
 fn encodes_golden_callback_recall() {
-    // RFC 8881, section 20.2. Heads: section 16.2.1, with the identifier of RFC 7530, section 15.1.
+    // RFC 8881 §20.2. Heads: §16.2.1, with the identifier of RFC 7530 §15.1.
     let golden = [words(&[4, 1]), vec![5; 12], words(&[0, 3]), b"fh1\0".to_vec()].concat();
     let args = cb::CbRecallArgs {
         stateid: Stateid { seq: crate::StateSeq(1), other: [5; 12] },
@@ -253,7 +253,7 @@ fn encodes_golden_callback_recall() {
 
 #[test]
 fn settings_returns_status_for_invalid_attributes() {
-    // RFC 8881, section 5.5.
+    // RFC 8881 §5.5.
     let mut values = Writer::new();
     values.u32(0o600);
     let mode = Fattr { mask: Bitmap::of(&[33]), values: values.as_bytes() };
@@ -285,8 +285,7 @@ fn refuses_lengths_over_limit_before_allocating() {
 
 #[test]
 fn attributes_have_rfc_numbers() {
-    // Values are in ascending order, whatever the request's order (RFC 8881, section 5.8; RFC 7862,
-    // section 12.2).
+    // Values are in ascending order, whatever the request's order (RFC 8881 §5.8; RFC 7862 §12.2).
     let attributes = Attributes {
         mode: Some(0o755),
         fsid: Some(Fsid { major: 1, minor: 2 }),

@@ -12,7 +12,7 @@ wire_struct! {
 }
 
 impl Time {
-    /// Otherwise INVAL (RFC 8881, section 3.3.1).
+    /// Otherwise INVAL (RFC 8881 §3.3.1).
     pub const fn is_valid(self) -> bool {
         self.nanoseconds < 1_000_000_000
     }

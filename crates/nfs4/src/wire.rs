@@ -98,7 +98,7 @@ impl<T, const MAX: usize> Default for List<T, MAX> {
     }
 }
 
-/// An array of at most one element has the same form (RFC 4506, section 4.19).
+/// An array of at most one element has the same form (RFC 4506 §4.19).
 impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
     fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
         r.optional(T::decode)

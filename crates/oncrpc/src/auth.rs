@@ -1,8 +1,8 @@
-//! Credentials and verifiers (RFC 5531, section 8.2), and the flavours AUTH_NONE and AUTH_SYS.
+//! Credentials and verifiers (RFC 5531 §8.2), and the flavours AUTH_NONE and AUTH_SYS.
 
 use vouch_xdr::{Error, Reader, Writer, Xdr};
 
-/// Longest body of a credential or verifier (RFC 5531, section 8.2: `opaque body<400>`).
+/// Longest body of a credential or verifier (RFC 5531 §8.2: `opaque body<400>`).
 pub const AUTH_BODY_LEN_MAX: usize = 400;
 /// Longest machine name of AUTH_SYS (RFC 5531, appendix A: `string machinename<255>`).
 pub(crate) const AUTH_SYS_NAME_LEN_MAX: usize = 255;
@@ -14,7 +14,7 @@ pub(crate) const AUTH_SYS_GIDS_MAX: usize = 16;
 pub struct Flavor(pub u32);
 
 impl Flavor {
-    /// No authentication (RFC 5531, section 10.1).
+    /// No authentication (RFC 5531 §10.1).
     pub const NONE: Self = Self(0);
     /// Unproven user and group ids (RFC 5531, appendix A).
     pub const SYS: Self = Self(1);
@@ -22,7 +22,7 @@ impl Flavor {
     pub const SHORT: Self = Self(2);
     /// RPCSEC_GSS (RFC 2203).
     pub const RPCSEC_GSS: Self = Self(6);
-    /// Probe for RPC-with-TLS (RFC 9289, section 4.1).
+    /// Probe for RPC-with-TLS (RFC 9289 §4.1).
     pub const TLS: Self = Self(7);
 }
 
@@ -34,7 +34,7 @@ pub struct OpaqueAuth<'a> {
 }
 
 impl<'a> OpaqueAuth<'a> {
-    /// AUTH_NONE with an empty body (RFC 5531, section 10.1).
+    /// AUTH_NONE with an empty body (RFC 5531 §10.1).
     pub const NONE: OpaqueAuth<'static> = OpaqueAuth { flavor: Flavor::NONE, body: &[] };
 
     /// Refuses bodies over [`AUTH_BODY_LEN_MAX`].
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn body_of_400_bytes_is_the_longest() {
-        // RFC 5531, section 8.2: `opaque body<400>`.
+        // RFC 5531 §8.2: `opaque body<400>`.
         let read = |len: usize| {
             let mut w = Writer::new();
             w.u32(6);

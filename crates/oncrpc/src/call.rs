@@ -1,4 +1,4 @@
-//! Calls (RFC 5531, section 9, `call_body`).
+//! Calls (RFC 5531 §9, `call_body`).
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -9,7 +9,7 @@ pub struct Call<'a> {
     pub xid: u32,
     pub program: u32,
     pub version: u32,
-    /// 0 does nothing (RFC 5531, section 12.1).
+    /// 0 does nothing (RFC 5531 §12.1).
     pub procedure: u32,
     pub cred: OpaqueAuth<'a>,
     pub verf: OpaqueAuth<'a>,
@@ -36,7 +36,7 @@ impl CallError {
     pub const fn reply(&self) -> Option<Reply<'static>> {
         let (xid, denied) = match *self {
             Self::NotACall(_) | Self::Header(_) => return None,
-            // RFC 5531, section 9: another RPC version is answered with the supported range.
+            // RFC 5531 §9: another RPC version is answered with the supported range.
             Self::RpcVersion { xid, .. } => (xid, Denied::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION }),
             Self::Credential { xid, .. } => (xid, Denied::AuthError(AuthStat::BAD_CRED)),
             Self::Verifier { xid, .. } => (xid, Denied::AuthError(AuthStat::BAD_VERF)),
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::Flavor;
 
-    /// A call as in RFC 5531, section 9: NULL of the port mapper, AUTH_NONE.
+    /// A call as in RFC 5531 §9: NULL of the port mapper, AUTH_NONE.
     const GOLDEN: [u8; 44] = [
         0x12, 0x34, 0x56, 0x78, // xid
         0, 0, 0, 0, // CALL
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn other_rpc_version_is_answered_with_the_range() {
-        // RFC 5531, section 9: RPC_MISMATCH { low, high }.
+        // RFC 5531 §9: RPC_MISMATCH { low, high }.
         let mut bytes = GOLDEN;
         bytes[11] = 3;
         let error = Call::decode(&bytes).unwrap_err();
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn oversized_credential_is_an_authentication_error() {
-        // RFC 5531, section 8.2: a body has at most 400 bytes.
+        // RFC 5531 §8.2: a body has at most 400 bytes.
         let mut bytes = GOLDEN;
         bytes[30] = 0x7f;
         let reply = Call::decode(&bytes).unwrap_err().reply().unwrap();

@@ -19,7 +19,7 @@ pub use record::{
 };
 pub use reply::{Accepted, AuthStat, Denied, Reply, ReplyBody};
 
-/// Version of the RPC protocol itself (RFC 5531, section 9).
+/// Version of the RPC protocol itself (RFC 5531 §9).
 pub const RPC_VERSION: u32 = 2;
 
 const CALL: u32 = 0;

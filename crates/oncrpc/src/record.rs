@@ -1,4 +1,4 @@
-//! Record marking (RFC 5531, section 11): records as fragments on a byte stream.
+//! Record marking (RFC 5531 §11): records as fragments on a byte stream.
 
 use std::borrow::Cow;
 
@@ -6,11 +6,11 @@ use vouch_xdr::Writer;
 
 pub const RECORD_MARK_LEN: usize = 4;
 
-/// Longest fragment: 31 bits (RFC 5531, section 11).
+/// Longest fragment: 31 bits (RFC 5531 §11).
 pub(crate) const FRAGMENT_LEN_MAX: u32 = (1 << 31) - 1;
 
-/// Most fragments of a record. Empty fragments are legal (RFC 5531, section 11); without a limit a
-/// record could stay open for ever.
+/// Most fragments of a record. Empty fragments are legal (RFC 5531 §11); without a limit a record
+/// could stay open for ever.
 pub const FRAGMENT_COUNT_MAX: u32 = 4096;
 
 const LAST: u32 = 1 << 31;
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn whole_record_is_borrowed_from_input() {
-        // RFC 5531, section 11: one bit "last" and 31 bits of length, big-endian.
+        // RFC 5531 §11: one bit "last" and 31 bits of length, big-endian.
         let bytes = [0x80, 0, 0, 4, 1, 2, 3, 4, 0x80];
         let mut input = &bytes[..];
         let mut reader = RecordReader::new(64);

@@ -1,4 +1,4 @@
-//! Replies (RFC 5531, section 9, `reply_body`).
+//! Replies (RFC 5531 §9, `reply_body`).
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -10,14 +10,14 @@ pub struct Reply<'a> {
     pub body: ReplyBody<'a>,
 }
 
-/// RFC 5531, section 9, `reply_stat`.
+/// RFC 5531 §9, `reply_stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyBody<'a> {
     Accepted { verf: OpaqueAuth<'a>, outcome: Accepted<'a> },
     Denied(Denied),
 }
 
-/// RFC 5531, section 9, `accept_stat`.
+/// RFC 5531 §9, `accept_stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted<'a> {
     /// Encoded results.
@@ -32,14 +32,14 @@ pub enum Accepted<'a> {
     SystemErr,
 }
 
-/// RFC 5531, section 9, `rejected_reply`.
+/// RFC 5531 §9, `rejected_reply`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
     RpcMismatch { low: u32, high: u32 },
     AuthError(AuthStat),
 }
 
-/// RFC 5531, section 9, `auth_stat`; any value is possible.
+/// RFC 5531 §9, `auth_stat`; any value is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AuthStat(pub u32);
 
@@ -54,9 +54,9 @@ impl AuthStat {
     /// Another flavour may be accepted.
     pub const TOO_WEAK: Self = Self(5);
     pub const FAILED: Self = Self(7);
-    /// No credentials for the user, or unknown context (RFC 2203, section 5.3.3.3).
+    /// No credentials for the user, or unknown context (RFC 2203 §5.3.3.3).
     pub const RPCSEC_GSS_CRED_PROBLEM: Self = Self(13);
-    /// A new context is needed (RFC 2203, section 5.3.3.3).
+    /// A new context is needed (RFC 2203 §5.3.3.3).
     pub const RPCSEC_GSS_CTX_PROBLEM: Self = Self(14);
 }
 
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn success_golden_bytes() {
-        // RFC 5531, section 9: xid, REPLY, MSG_ACCEPTED, verf, SUCCESS, results.
+        // RFC 5531 §9: xid, REPLY, MSG_ACCEPTED, verf, SUCCESS, results.
         let reply = Reply::accepted(0x0102_0304, Accepted::Success(&[0, 0, 0, 9]));
         let golden = [1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
         assert_eq!(bytes(&reply), golden);
@@ -171,8 +171,8 @@ mod tests {
 
     #[test]
     fn every_outcome_has_its_number() {
-        // RFC 5531, section 9: accept_stat 1 to 5, reject_stat 0 and 1, auth_stat; RFC 2203,
-        // section 5.3.3.3: 13 and 14.
+        // RFC 5531 §9: accept_stat 1 to 5, reject_stat 0 and 1, auth_stat; RFC 2203 §5.3.3.3: 13
+        // and 14.
         let words = |reply: Reply<'static>| {
             let bytes = bytes(&reply);
             assert_eq!(Reply::decode(&bytes), Ok(reply));

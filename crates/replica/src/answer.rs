@@ -103,7 +103,7 @@ impl Replica {
     /// `None`: answered later.
     fn dispatch(&self, call: &Call<'_>, fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> Result<Option<Request>, Refusal> {
         // All data is public, so any credential will do. Refuses flavours that would wrap the
-        // answer (RFC 5531, section 9).
+        // answer (RFC 5531 §9).
         if !matches!(call.cred.flavor, Flavor::NONE | Flavor::SYS) {
             return Err(Refusal::Denied(Denied::AuthError(AuthStat::REJECTED_CRED)));
         }

@@ -348,7 +348,7 @@ fn start_needs_readable_databases_of_different_trees() {
 
 #[test]
 fn rpc_refusals_follow_the_rfc() {
-    // RFC 5531, section 9.
+    // RFC 5531 §9.
     let (_made, server, mut client) = served();
     let mut outcome = |call: Call<'_>| {
         let reply = client.ask(&call);

@@ -28,7 +28,7 @@ pub struct TlsError {
     what: String,
 }
 
-/// First byte of a TLS handshake record (RFC 8446, section 5.1).
+/// First byte of a TLS handshake record (RFC 8446 §5.1).
 pub(super) const HANDSHAKE: u8 = 0x16;
 
 /// The certificate in force. Replaced files are taken for new connections.

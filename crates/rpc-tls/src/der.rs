@@ -49,7 +49,7 @@ impl<'a> Der<'a> {
         let (year, rest) = match tag {
             UTC_TIME => {
                 let year: i64 = digits(text.get(..2)?)?;
-                // RFC 5280, section 4.1.2.5.1.
+                // RFC 5280 §4.1.2.5.1.
                 (if year < 50 { 2000 + year } else { 1900 + year }, text.get(2..)?)
             }
             GENERALIZED_TIME => (digits(text.get(..4)?)?, text.get(4..)?),

@@ -11,7 +11,7 @@ use rustls::server::ServerConnectionData;
 
 use crate::TlsError;
 
-/// Derives the next keys after a key update (RFC 8446, section 7.2).
+/// Derives the next keys after a key update (RFC 8446 §7.2).
 pub(crate) enum KeySource {
     Server(KernelConnection<ServerConnectionData>),
     Client(KernelConnection<ClientConnectionData>),
@@ -56,7 +56,7 @@ impl TrafficKey {
         Ok(TrafficKey { key: LessSafeKey::new(key), iv, sequence })
     }
 
-    /// RFC 8446, section 5.3: record number combined with the write IV. Each is used once.
+    /// RFC 8446 §5.3: record number combined with the write IV. Each is used once.
     pub(crate) fn next_nonce(&mut self) -> Nonce {
         let mut nonce = self.iv;
         nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()).for_each(|(byte, number)| *byte ^= number);

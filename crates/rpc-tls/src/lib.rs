@@ -28,24 +28,24 @@ pub use rustls::{ClientConfig, ServerConfig};
 pub use seal::Sealer;
 pub use stream::TlsStream;
 
-/// Verifier of the reply to an AUTH_TLS probe if the server is ready (RFC 9289, section 4.1).
+/// Verifier of the reply to an AUTH_TLS probe if the server is ready (RFC 9289 §4.1).
 pub const STARTTLS: &[u8; 8] = b"STARTTLS";
 
-/// Protocol in ALPN (RFC 9289, section 8.2).
+/// Protocol in ALPN (RFC 9289 §8.2).
 pub(crate) const ALPN: &[u8] = b"sunrpc";
 
-/// Longest plaintext of a record (RFC 8446, section 5.1).
+/// Longest plaintext of a record (RFC 8446 §5.1).
 pub const PLAIN_LEN_MAX: usize = 1 << 14;
-/// Record header (RFC 8446, section 5.2).
+/// Record header (RFC 8446 §5.2).
 pub const HEADER_LEN: usize = 5;
 /// Content type, and the 16-byte tag of every TLS 1.3 cipher.
 pub const TAIL_LEN: usize = 1 + 16;
-/// Longest ciphertext of a record (RFC 8446, section 5.2).
+/// Longest ciphertext of a record (RFC 8446 §5.2).
 pub(crate) const CIPHER_LEN_MAX: usize = PLAIN_LEN_MAX + 256;
 /// Includes the header.
 pub const RECORD_LEN_MAX: usize = HEADER_LEN + CIPHER_LEN_MAX;
 
-/// Types of records (RFC 8446, section 5.1).
+/// Types of records (RFC 8446 §5.1).
 pub(crate) mod content {
     pub(crate) const CHANGE_CIPHER_SPEC: u8 = 20;
     pub(crate) const ALERT: u8 = 21;

@@ -84,7 +84,7 @@ impl Opener {
             let Some(record) = next_record(bytes, at)? else { break };
             at = record.end;
             if bytes[record.start] == content::CHANGE_CIPHER_SPEC {
-                // For middleboxes; allowed only during the handshake (RFC 8446, section 5).
+                // For middleboxes; allowed only during the handshake (RFC 8446 §5).
                 return Err(TlsError::Malformed("a type that is not allowed after the handshake"));
             }
             let header: [u8; HEADER_LEN] = *bytes[record.start..].first_chunk().expect("a record begins with its header");
@@ -95,7 +95,7 @@ impl Opener {
             let space = &mut bytes[opened.len..record.end];
             let cipher = record.start + HEADER_LEN - opened.len..;
             let inner = self.key.key.open_within(nonce, Aad::from(header), space, cipher).map_err(|_| TlsError::Forged)?;
-            // RFC 8446, section 5.4: zeros pad the content, whose type is its last byte.
+            // RFC 8446 §5.4: zeros pad the content, whose type is its last byte.
             let kind_at = inner.iter().rposition(|&byte| byte != 0).ok_or(TlsError::Malformed("no content type"))?;
             if kind_at > PLAIN_LEN_MAX {
                 return Err(TlsError::TooLong);
@@ -130,12 +130,12 @@ impl Opener {
     fn alert(&mut self, alert: &[u8]) -> Result<(), TlsError> {
         let &[_, description] = alert else { return Err(TlsError::Malformed("a damaged alert")) };
         match description {
-            // close_notify (RFC 8446, section 6.1).
+            // close_notify (RFC 8446 §6.1).
             0 => {
                 self.is_ended = true;
                 Ok(())
             }
-            // Every other alert ends the session (RFC 8446, section 6).
+            // Every other alert ends the session (RFC 8446 §6).
             other => Err(TlsError::Alert(format!("{:?}", rustls::AlertDescription::from(other)))),
         }
     }
@@ -170,7 +170,7 @@ pub(crate) fn next_record(bytes: &[u8], at: usize) -> Result<Option<Range<usize>
     Ok((left.len() >= HEADER_LEN + len).then(|| at..at + HEADER_LEN + len))
 }
 
-/// RFC 8446, section 4.
+/// RFC 8446 §4.
 const NEW_SESSION_TICKET: u8 = 4;
 /// An idle connection keeps no more for the next incomplete record.
 const PARTIAL_KEPT_MAX: usize = 512;

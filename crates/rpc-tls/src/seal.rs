@@ -12,7 +12,7 @@ pub struct Sealer {
     records_max: u64,
 }
 
-/// Records under one key: AES-GCM allows 2^24.5 full ones (RFC 8446, section 5.5).
+/// Records under one key: AES-GCM allows 2^24.5 full ones (RFC 8446 §5.5).
 const RECORDS_MAX: u64 = 1 << 24;
 
 impl Sealer {
@@ -58,7 +58,7 @@ impl Sealer {
         self.records_left() == 0
     }
 
-    /// Appends a KeyUpdate message to `out` and changes to the next key (RFC 8446, section 4.6.3).
+    /// Appends a KeyUpdate message to `out` and changes to the next key (RFC 8446 §4.6.3).
     ///
     /// # Errors
     /// The next key cannot be derived.
@@ -96,7 +96,7 @@ fn header_of(cipher_len: u16) -> [u8; HEADER_LEN] {
     [content::APPLICATION_DATA, 3, 3, high, low]
 }
 
-/// RFC 8446, section 4.
+/// RFC 8446 §4.
 pub(crate) const KEY_UPDATE: u8 = 24;
 /// For the messages that change the key or end the session.
 const SPARE_RECORDS: u64 = 16;

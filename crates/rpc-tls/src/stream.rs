@@ -68,7 +68,7 @@ impl<S: Read> TlsStream<S> {
                 }
             };
             if received == 0 && !has_record {
-                // RFC 8446, section 6.1: without close_notify the data may have been cut.
+                // RFC 8446 §6.1: without close_notify the data may have been cut.
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended without the end of its TLS session"));
             }
             let opened = self.session.opener.open(&mut out[..held + received]).map_err(as_io)?;

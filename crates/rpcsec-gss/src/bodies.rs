@@ -34,8 +34,7 @@ impl<'a> Body<'a> {
         self.clear.is_some() && self.service == service
     }
 
-    /// RFC 2203, sections 5.3.2.2 and 5.3.3.3: the inner sequence number must equal the
-    /// credential's.
+    /// RFC 2203 §5.3.2.2 and 5.3.3.3: the inner sequence number must equal the credential's.
     fn compare_numbers(&mut self) {
         if self.service == Service::None {
             return;

@@ -1,5 +1,5 @@
-//! Verifies calls (RFC 2203, section 5.3.3) and decrypts their arguments: many at once, of any
-//! contexts. In the RFC's order: header, sequence number, body.
+//! Verifies calls (RFC 2203 §5.3.3) and decrypts their arguments: many at once, of any contexts. In
+//! the RFC's order: header, sequence number, body.
 
 use std::ops::Range;
 
@@ -84,8 +84,8 @@ fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
     }
 }
 
-/// RFC 2203, sections 5.3.3.1 and 5.3.3.3: an invalid header changes nothing, and a repeated one
-/// does not count as use.
+/// RFC 2203 §5.3.3.1 and 5.3.3.3: an invalid header changes nothing, and a repeated one does not
+/// count as use.
 fn admit(call: &GssCall, holds: bool, now_ms: u64) -> Verdict {
     if !holds {
         return Verdict::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM);

@@ -62,7 +62,7 @@ pub fn classify(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Opti
         Ok(credential) => credential,
         Err(error) => return CallClass::Refused(error.auth_stat()),
     };
-    // RFC 2203, sections 5.2.2 and 5.4: control calls use the NULL procedure.
+    // RFC 2203 §5.2.2 and 5.4: control calls use the NULL procedure.
     if credential.procedure != Procedure::Data && call.procedure != 0 {
         return CallClass::Refused(AuthStat::BAD_CRED);
     }
@@ -81,7 +81,7 @@ pub fn classify(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Opti
     if call.verf.flavor != Flavor::RPCSEC_GSS {
         return CallClass::Refused(AuthStat::BAD_VERF);
     }
-    // RFC 2203, section 5.3.3.3: an unknown context must be created again.
+    // RFC 2203 §5.3.3.3: an unknown context must be created again.
     let Some(context) = find(credential.handle) else { return CallClass::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM) };
     let header_len = CREDENTIAL_AT + call.cred.body.len() + pad_len(call.cred.body.len());
     let verifier_at = header_len + AUTH_HEAD_LEN;
@@ -99,5 +99,5 @@ pub fn classify(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Opti
 
 /// Flavour and length.
 const AUTH_HEAD_LEN: usize = 8;
-/// Six words and a head (RFC 5531, section 9).
+/// Six words and a head (RFC 5531 §9).
 const CREDENTIAL_AT: usize = 24 + AUTH_HEAD_LEN;

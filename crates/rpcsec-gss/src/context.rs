@@ -96,8 +96,7 @@ impl ServerContext {
         if self.is_removed.load(Ordering::Acquire) { 0 } else { self.ends_ms.saturating_sub(now_ms) }
     }
 
-    /// For one callback to the client (RFC 8881, section 2.10.8.3): same keys, with the client's
-    /// handle.
+    /// For one callback to the client (RFC 8881 §2.10.8.3): same keys, with the client's handle.
     pub fn back_channel(&self, handle: &[u8], service: Service) -> ClientContext {
         // Exhaustion is permanent and reported at the first call.
         let next = |seq: u32| Some(seq.saturating_add(1).min(GssSeq::MAX.0));

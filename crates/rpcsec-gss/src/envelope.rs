@@ -1,5 +1,5 @@
-//! Protection of a reply's results (RFC 2203, section 5.3.3.2): reserves room first and fills it
-//! when the results are complete, for many replies at once.
+//! Protection of a reply's results (RFC 2203 §5.3.3.2): reserves room first and fills it when the
+//! results are complete, for many replies at once.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ pub struct Wrap<'a> {
     pub bytes: &'a mut Vec<u8>,
     /// From the reply's call.
     pub envelope: &'a Envelope,
-    /// False: do not send the reply in any form (RFC 2203, section 5.3.3.4.4).
+    /// False: do not send the reply in any form (RFC 2203 §5.3.3.4.4).
     pub done: bool,
 }
 
@@ -171,6 +171,6 @@ fn set_len(bytes: &mut [u8], at: usize, len: usize) -> bool {
 
 /// Before the data.
 const SEQ_LEN: usize = 4;
-/// Transaction, type, status, flavour, length (RFC 5531, section 9).
+/// Transaction, type, status, flavour, length (RFC 5531 §9).
 const VERIFIER_AT: usize = 20;
 static NO_VERIFIER: [u8; 64] = [0; 64];

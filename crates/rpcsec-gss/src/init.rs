@@ -1,4 +1,4 @@
-//! Server side: creation of contexts (RFC 2203, section 5.2).
+//! Server side: creation of contexts (RFC 2203 §5.2).
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ pub struct InitCall {
 
 impl InitCall {
     /// The stored state of earlier exchanges; `None` for a first call. Fails with the status to
-    /// answer if the context is unknown (RFC 2203, section 5.3.3.3).
+    /// answer if the context is unknown (RFC 2203 §5.3.3.3).
     pub fn partial<P>(&self, contexts: &mut Contexts<P>, now_ms: u64) -> Result<Option<P>, AuthStat> {
         if self.handle.is_empty() {
             return Ok(None);
@@ -80,14 +80,14 @@ impl InitCall {
         };
         let result = match outcome {
             InitOutcome::Complete { context, token } => {
-                // RFC 2203, section 5.2.3.1: the verifier of a complete context covers the window.
+                // RFC 2203 §5.2.3.1: the verifier of a complete context covers the window.
                 let mic = context.keys().mic(context.next_token(), &[&WINDOW_LEN.to_be_bytes()]);
                 let verf = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: mic.as_bytes() };
                 let body = named(context.handle(), InitResult::COMPLETE, 0, token).to_xdr();
                 return Reply { xid: self.xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&body) } }.encode(w);
             }
             InitOutcome::Partial { handle, token } => named(handle, InitResult::CONTINUE_NEEDED, 0, token),
-            // RFC 2203, section 5.2.3.2: no handle, no window.
+            // RFC 2203 §5.2.3.2: no handle, no window.
             InitOutcome::Failed { major, minor, token } => InitResult { handle: Vec::new(), major, minor, window: 0, token },
         };
         Reply::accepted(self.xid, Accepted::Success(&result.to_xdr())).encode(w);

@@ -1,4 +1,4 @@
-//! Sequence window of a context (RFC 2203, section 5.3.3.1). The caller has verified each number.
+//! Sequence window of a context (RFC 2203 §5.3.3.1). The caller has verified each number.
 
 use crate::GssSeq;
 
@@ -8,7 +8,7 @@ pub(crate) const WINDOW_LEN: u32 = 2048;
 
 const WORDS: usize = WINDOW_LEN as usize / 64;
 
-/// Sequence numbers that were used (RFC 2203, section 5.3.3.1).
+/// Sequence numbers that were used (RFC 2203 §5.3.3.1).
 #[derive(Clone, Debug)]
 pub struct Window {
     newest: Option<GssSeq>,
@@ -30,7 +30,7 @@ impl Window {
             None => {}
             Some(newest) if seq > newest => self.advance(newest, seq),
             Some(newest) => {
-                // RFC 2203, section 5.3.3.1: from N down to N - seq_window + 1.
+                // RFC 2203 §5.3.3.1: from N down to N - seq_window + 1.
                 let (word, bit) = place(seq);
                 if newest.0 - seq.0 >= WINDOW_LEN || self.seen[word] & bit != 0 {
                     return false;

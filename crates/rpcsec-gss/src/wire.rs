@@ -1,22 +1,22 @@
-//! Wire format of RPCSEC_GSS: credential (RFC 2203, section 5), and arguments and results of
-//! context creation (section 5.2).
+//! Wire format of RPCSEC_GSS: credential (RFC 2203 §5), and arguments and results of context
+//! creation (§5.2).
 
 use std::ops::Range;
 
 use vouch_oncrpc::{AUTH_BODY_LEN_MAX, AuthStat};
 use vouch_xdr::{Error, Reader, Writer, Xdr};
 
-/// Number of a call in its context (RFC 2203, section 5.3.1). Detects repeated calls and binds a
-/// reply to its call.
+/// Number of a call in its context (RFC 2203 §5.3.1). Detects repeated calls and binds a reply to
+/// its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GssSeq(pub u32);
 
 impl GssSeq {
-    /// First unusable number (RFC 2203, section 5: `MAXSEQ`).
+    /// First unusable number (RFC 2203 §5: `MAXSEQ`).
     pub const MAX: Self = Self(0x8000_0000);
 }
 
-/// RFC 2203, section 5, `rpc_gss_proc_t`.
+/// RFC 2203 §5, `rpc_gss_proc_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Procedure {
     /// A call of the program.
@@ -29,7 +29,7 @@ pub enum Procedure {
     Destroy,
 }
 
-/// RFC 2203, section 5, `rpc_gss_service_t`.
+/// RFC 2203 §5, `rpc_gss_service_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Service {
     /// Only the header is protected.
@@ -40,7 +40,7 @@ pub enum Service {
     Privacy,
 }
 
-/// RFC 2203, section 5, `rpc_gss_cred_vers_1_t`.
+/// RFC 2203 §5, `rpc_gss_cred_vers_1_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credential<'a> {
     /// What the call does with the context.
@@ -65,7 +65,7 @@ pub enum CredentialError {
 }
 
 impl CredentialError {
-    /// RFC 2203, section 5.1 for the version, section 5.3.3.3 otherwise.
+    /// RFC 2203 §5.1 for the version, §5.3.3.3 otherwise.
     pub(crate) const fn auth_stat(self) -> AuthStat {
         match self {
             Self::Version(_) => AuthStat::REJECTED_CRED,
@@ -74,7 +74,7 @@ impl CredentialError {
     }
 }
 
-/// RFC 2203, section 5, `RPCSEC_GSS_VERS_1`.
+/// RFC 2203 §5, `RPCSEC_GSS_VERS_1`.
 const VERSION: u32 = 1;
 
 impl<'a> Credential<'a> {
@@ -96,7 +96,7 @@ impl<'a> Credential<'a> {
             };
             let seq = GssSeq(r.u32()?);
             let service = match r.u32()? {
-                // RFC 2203, section 5.2.2: number and service are ignored during creation.
+                // RFC 2203 §5.2.2: number and service are ignored during creation.
                 _ if matches!(procedure, Procedure::Init | Procedure::ContinueInit) => Service::None,
                 1 => Service::None,
                 2 => Service::Integrity,
@@ -142,7 +142,7 @@ impl<'a> Credential<'a> {
 /// Longest accepted token: an AP-REQ with authorization data of a user in hundreds of groups.
 pub(crate) const TOKEN_LEN_MAX: usize = 64 * 1024;
 
-/// RFC 2203, section 5.2.2, `rpc_gss_init_arg`.
+/// RFC 2203 §5.2.2, `rpc_gss_init_arg`.
 pub fn decode_init_args(args: &[u8]) -> Result<&[u8], Error> {
     let mut r = Reader::new(args);
     let token = r.opaque(TOKEN_LEN_MAX)?;
@@ -150,7 +150,7 @@ pub fn decode_init_args(args: &[u8]) -> Result<&[u8], Error> {
     Ok(token)
 }
 
-/// RFC 2203, section 5.2.3.1, `rpc_gss_init_res`.
+/// RFC 2203 §5.2.3.1, `rpc_gss_init_res`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct InitResult {
     /// Empty after a failure.
@@ -194,8 +194,7 @@ impl Xdr for InitResult {
     }
 }
 
-/// Data and checksum in `body`, without trailing bytes (RFC 2203, section 5.3.2.2,
-/// `rpc_gss_integ_data`).
+/// Data and checksum in `body`, without trailing bytes (RFC 2203 §5.3.2.2, `rpc_gss_integ_data`).
 pub(crate) fn integrity_body(body: &[u8]) -> Result<(Range<usize>, Range<usize>), Error> {
     let mut r = Reader::new(body);
     let data = LENGTH_LEN..LENGTH_LEN + r.opaque(usize::MAX)?.len();
@@ -205,7 +204,7 @@ pub(crate) fn integrity_body(body: &[u8]) -> Result<(Range<usize>, Range<usize>)
     Ok((data, checksum))
 }
 
-/// Sealed data in `body`, without trailing bytes (RFC 2203, section 5.3.2.3, `rpc_gss_priv_data`).
+/// Sealed data in `body`, without trailing bytes (RFC 2203 §5.3.2.3, `rpc_gss_priv_data`).
 pub(crate) fn privacy_body(body: &[u8]) -> Result<Range<usize>, Error> {
     let mut r = Reader::new(body);
     let sealed = LENGTH_LEN..LENGTH_LEN + r.opaque(usize::MAX)?.len();
@@ -232,7 +231,7 @@ mod tests {
 
     #[test]
     fn credential_golden_bytes() {
-        // RFC 2203, section 5.
+        // RFC 2203 §5.
         let credential = Credential { procedure: Procedure::Destroy, seq: GssSeq(258), service: Service::Privacy, handle: b"ctx-1" };
         let golden = [0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0, 0, 5, b'c', b't', b'x', b'-', b'1', 0, 0, 0];
         assert_eq!(bytes(&credential), golden);
@@ -241,7 +240,7 @@ mod tests {
 
     #[test]
     fn other_versions_differ_from_undecodable_ones() {
-        // RFC 2203, section 5.1: AUTH_REJECTEDCRED for a version that is not supported.
+        // RFC 2203 §5.1: AUTH_REJECTEDCRED for a version that is not supported.
         let credential = Credential { procedure: Procedure::Data, seq: GssSeq(1), service: Service::None, handle: b"" };
         let mut body = bytes(&credential);
         body[3] = 2;
@@ -261,7 +260,7 @@ mod tests {
 
     #[test]
     fn creation_has_neither_service_nor_number() {
-        // RFC 2203, section 5.2.2.
+        // RFC 2203 §5.2.2.
         let body = |procedure: u32, service: u32| [1, procedure, u32::MAX, service, 0].map(u32::to_be_bytes).concat();
         for service in [0, 1, 3, 7, u32::MAX] {
             for (number, procedure) in [(1, Procedure::Init), (2, Procedure::ContinueInit)] {

@@ -1,5 +1,5 @@
-//! Moves known files to a new revision. Open files are followed by path (SFSRO paper, section 7,
-//! without fhdb).
+//! Moves known files to a new revision. Open files are followed by path (SFSRO paper, §7, without
+//! fhdb).
 //!
 //! From the root down, each known directory that has changed is one step: look up its known names
 //! in the new version, change the table, notify the kernel. Equal inodes skip their subtrees. A

@@ -4,8 +4,8 @@ use core::fmt;
 
 /// Keyed BLAKE3 of a stored frame, with the tree's [`Iv`] as the key.
 ///
-/// The SFSRO paper uses SHA-1(iv, x) (section 3.2). With an iv per tree, a collision for one tree
-/// is useless for others.
+/// The SFSRO paper uses SHA-1(iv, x) (§3.2). With an iv per tree, a collision for one tree is
+/// useless for others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHandle([u8; 32]);
 

@@ -73,7 +73,7 @@ pub enum Content {
         entries: u64,
         /// Names of directories among them.
         subdirs: u32,
-        /// Readdir shows only names that were looked up (SFSRO paper, section 3.2).
+        /// Readdir shows only names that were looked up (SFSRO paper, §3.2).
         opaque: bool,
         /// `None` if the directory is empty.
         top: Option<PageRef>,

@@ -34,7 +34,7 @@ const CERT_HEADER: &str = "vouch signing certificate v1";
 /// Longest key file, in bytes.
 pub const FILE_LEN_MAX: usize = 4096;
 
-/// Second recommended option of RFC 9106, section 4.
+/// Second recommended option of RFC 9106 §4.
 const ARGON2_KIB: u32 = 64 * 1024;
 const ARGON2_PASSES: u32 = 3;
 const ARGON2_LANES: u32 = 4;

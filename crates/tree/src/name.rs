@@ -9,7 +9,7 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 /// If the name has none.
 pub const PORT_DEFAULT: u16 = 4340;
 
-/// A DNS name (RFC 1035, section 2.3.4) or an address.
+/// A DNS name (RFC 1035 §2.3.4) or an address.
 pub const HOST_LEN_MAX: usize = 255;
 
 /// Limit of Linux.

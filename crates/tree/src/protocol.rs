@@ -1,4 +1,4 @@
-//! The replica protocol: GETFSINFO and GETDATA over ONC RPC (SFSRO paper, section 3.1).
+//! The replica protocol: GETFSINFO and GETDATA over ONC RPC (SFSRO paper, §3.1).
 //!
 //! Messages and limits only.
 
@@ -8,7 +8,7 @@ use crate::fsinfo::SIGNED_LEN_MAX;
 use crate::statement::{STATEMENT_LEN_MAX, STATEMENTS_MAX};
 use crate::{BlockHandle, FRAME_LEN_MAX, HostId};
 
-/// Reserved for local use (RFC 5531, section 13). "VOU" in ASCII.
+/// Reserved for local use (RFC 5531 §13). "VOU" in ASCII.
 pub const PROGRAM: u32 = 0x2056_4f55;
 
 /// Of the protocol.

@@ -26,7 +26,7 @@ impl Caller {
     }
 }
 
-/// Numbered as in RFC 8881, section 18.1, and RFC 8276, section 8.5.
+/// Numbered as in RFC 8881 §18.1, and RFC 8276 §8.5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access(pub u32);
 

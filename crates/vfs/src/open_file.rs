@@ -50,14 +50,14 @@ pub enum Content {
     Span { span: FileSpan, eof: bool },
 }
 
-/// RFC 7862, section 15.11.
+/// RFC 7862 §15.11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {
     Data,
     Hole,
 }
 
-/// RFC 7862, section 15.5.
+/// RFC 7862 §15.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     Normal,

@@ -30,7 +30,7 @@ pub trait Xdr: Sized {
     }
 }
 
-/// Zero padding after `len` bytes of opaque data (RFC 4506, section 3).
+/// Zero padding after `len` bytes of opaque data (RFC 4506 §3).
 pub const fn pad_len(len: usize) -> usize {
     len.wrapping_neg() & 3
 }

@@ -58,27 +58,27 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Section 4.2.
+    /// §4.2.
     pub fn u32(&mut self) -> Result<u32, Error> {
         self.fixed().map(u32::from_be_bytes)
     }
 
-    /// Section 4.1.
+    /// §4.1.
     pub fn i32(&mut self) -> Result<i32, Error> {
         self.fixed().map(i32::from_be_bytes)
     }
 
-    /// Section 4.5.
+    /// §4.5.
     pub fn u64(&mut self) -> Result<u64, Error> {
         self.fixed().map(u64::from_be_bytes)
     }
 
-    /// Section 4.5.
+    /// §4.5.
     pub fn i64(&mut self) -> Result<i64, Error> {
         self.fixed().map(i64::from_be_bytes)
     }
 
-    /// Section 4.4.
+    /// §4.4.
     pub fn bool(&mut self) -> Result<bool, Error> {
         match self.u32()? {
             0 => Ok(false),
@@ -87,14 +87,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// With its padding (section 4.9).
+    /// With its padding (§4.9).
     pub fn opaque_fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         let bytes = self.fixed::<N>()?;
         self.padding(N)?;
         Ok(bytes)
     }
 
-    /// At most `len_max` bytes (section 4.10).
+    /// At most `len_max` bytes (§4.10).
     pub fn opaque(&mut self, len_max: usize) -> Result<&'a [u8], Error> {
         let len = self.count(len_max)?;
         let bytes = self.take(len)?;
@@ -102,12 +102,12 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// At most `len_max` bytes of UTF-8 (section 4.11).
+    /// At most `len_max` bytes of UTF-8 (§4.11).
     pub fn string(&mut self, len_max: usize) -> Result<&'a str, Error> {
         core::str::from_utf8(self.opaque(len_max)?).map_err(|_| Error::Invalid("string"))
     }
 
-    /// Element count of an array (section 4.13).
+    /// Element count of an array (§4.13).
     pub fn count(&mut self, count_max: usize) -> Result<usize, Error> {
         let len = self.u32()? as usize;
         if len > count_max {
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         Ok(len)
     }
 
-    /// A boolean, then the value if it is true (section 4.19).
+    /// A boolean, then the value if it is true (§4.19).
     pub fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<Option<T>, Error> {
         Ok(if self.bool()? { Some(read(self)?) } else { None })
     }

@@ -33,49 +33,49 @@ impl Writer {
         self.bytes.is_empty()
     }
 
-    /// RFC 4506, section 4.2.
+    /// RFC 4506 §4.2.
     pub fn u32(&mut self, value: u32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// Section 4.1.
+    /// §4.1.
     pub fn i32(&mut self, value: i32) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// Section 4.5.
+    /// §4.5.
     pub fn u64(&mut self, value: u64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// Section 4.5.
+    /// §4.5.
     pub fn i64(&mut self, value: i64) {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
-    /// Section 4.4.
+    /// §4.4.
     pub fn bool(&mut self, value: bool) {
         self.u32(value.into());
     }
 
-    /// Adds the padding (section 4.9).
+    /// Adds the padding (§4.9).
     pub fn opaque_fixed(&mut self, value: &[u8]) {
         self.bytes.extend_from_slice(value);
         self.bytes.resize(self.bytes.len() + pad_len(value.len()), 0);
     }
 
-    /// Adds length and padding (section 4.10). Panics if `value` is 4 GiB or longer.
+    /// Adds length and padding (§4.10). Panics if `value` is 4 GiB or longer.
     pub fn opaque(&mut self, value: &[u8]) {
         self.count(value.len());
         self.opaque_fixed(value);
     }
 
-    /// An element count (section 4.13). Panics if `len` does not fit 32 bits.
+    /// An element count (§4.13). Panics if `len` does not fit 32 bits.
     pub fn count(&mut self, len: usize) {
         self.u32(u32::try_from(len).expect("lengths are limited well below 4 GiB by their owners"));
     }
 
-    /// Section 4.19.
+    /// §4.19.
     pub fn optional<T: ?Sized>(&mut self, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
         self.bool(value.is_some());
         if let Some(value) = value {

@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// Syslog has no acknowledgements: only an orderly end by the other side proves that it has
-    /// read all. Otherwise its system resets the connection (RFC 2525, section 2.17), which
+    /// read all. Otherwise its system resets the connection (RFC 2525 §2.17), which
     /// `unacknowledged` detects.
     pub(super) fn end(self) -> Result<(), DeliveryError> {
         match self {

@@ -32,7 +32,7 @@ impl Protocol {
 }
 
 const SCHEMES: [(&str, Protocol, Option<u16>); 5] = [
-    // RFC 5425, section 4.1: port 6514. The other protocols have no common port.
+    // RFC 5425 §4.1: port 6514. The other protocols have no common port.
     ("syslog+tls://", Protocol::SyslogTls, Some(6514)),
     ("syslog+tcp://", Protocol::SyslogTcp, None),
     ("syslog+udp://", Protocol::SyslogUdp, None),

@@ -1,5 +1,5 @@
-//! TLS to collectors (RFC 5425, section 4). Trusts the roots of one file and no others; a refusal
-//! comes before any record is sent.
+//! TLS to collectors (RFC 5425 §4). Trusts the roots of one file and no others; a refusal comes
+//! before any record is sent.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -123,7 +123,7 @@ impl Tls {
     }
 
     /// The receiver answers our close_notify with its own after reading everything before it (RFC
-    /// 5425, section 4.4).
+    /// 5425 §4.4).
     pub(super) fn end(mut self, limit: Duration) -> Result<(), DeliveryError> {
         self.stream.conn.send_close_notify();
         let ended = self.stream.flush().and_then(|()| self.stream.sock.shutdown(Shutdown::Write));

@@ -1,4 +1,4 @@
-//! Access bits: those of NFS ACCESS (RFC 8881, section 18.1) and a few more.
+//! Access bits: those of NFS ACCESS (RFC 8881 §18.1) and a few more.
 
 /// Read data or list a directory.
 pub const READ: u32 = 0x01;
@@ -30,7 +30,7 @@ pub const ACL: u32 = 0x04_0000;
 pub const TIMES: u32 = 0x08_0000;
 /// SETATTR of other attributes.
 pub const OTHER: u32 = 0x10_0000;
-/// The highest four bits hold the file type that CREATE makes (RFC 8881, section 5.8.1.2).
+/// The highest four bits hold the file type that CREATE makes (RFC 8881 §5.8.1.2).
 pub const TYPE_SHIFT: u32 = 28;
 
 /// True if no bit stands for a change of attributes or a creation.

@@ -167,7 +167,7 @@ fn find_value<T: Clone>(all: &[&Condition], field: Subject, values: &[T], set: i
 
 /// Rules are unlikely to name this id.
 const UNUSUAL: u32 = 3_999_999_979;
-/// Success, failures, and each result in a rule with its neighbours (RFC 8881, section 15.1).
+/// Success, failures, and each result in a rule with its neighbours (RFC 8881 §15.1).
 fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {
     let mut exits: Vec<i64> = vec![0, -1, -13, -122];
     for condition in rules.flat_map(|rule| &rule.conditions) {

@@ -277,7 +277,7 @@ fn span(compare: Compare, number: i64) -> Option<(i64, Option<i64>)> {
     }
 }
 
-/// IPv4-mapped (RFC 4291, section 2.5.5.2).
+/// IPv4-mapped (RFC 4291 §2.5.5.2).
 fn network(address: IpAddr, bits: u8) -> (u128, Option<u128>) {
     let (number, bits) = match address.to_canonical() {
         IpAddr::V4(address) => (u128::from(address.to_ipv6_mapped()), 96 + u32::from(bits.min(32))),

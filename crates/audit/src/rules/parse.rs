@@ -315,7 +315,7 @@ fn client(equal: bool, text: &str) -> Result<Condition, String> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let Ok(address) = address.parse::<IpAddr>() else {
         return match bits {
-            // A host name never ends in a number (RFC 3696, section 2) and contains no colon.
+            // A host name never ends in a number (RFC 3696 §2) and contains no colon.
             None if text.contains(':') || (text.contains('.') && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')) => {
                 Err(format!("{text} is not a valid address"))
             }

@@ -154,8 +154,8 @@ impl<'a> LoadRun<'a> {
         }
     }
 
-    /// After this silence, calls in flight count as lost. A server that drops a call (RFC 2203,
-    /// section 5.3.3.1) must not cost the whole of `patience` each time.
+    /// After this silence, calls in flight count as lost. A server that drops a call (RFC 2203
+    /// §5.3.3.1) must not cost the whole of `patience` each time.
     pub(super) fn silence_max(&self, patience: Duration) -> Duration {
         if self.sending && !self.exhausted || self.tally.operations == 0 {
             return patience;
@@ -175,7 +175,7 @@ impl<'a> LoadRun<'a> {
     }
 
     /// Counts the calls in flight as unanswered, with their wait as latency. A server may drop
-    /// calls outside its sequence window (RFC 2203, section 5.3.3.1).
+    /// calls outside its sequence window (RFC 2203 §5.3.3.1).
     pub(super) fn give_up(&mut self, in_flight: usize) {
         let now = Instant::now();
         for lane in self.lanes.iter().filter(|lane| lane.in_flight) {

@@ -33,8 +33,7 @@ pub(crate) struct SessionOptions {
 pub(crate) struct Session {
     pipeline: Pipeline,
     options: SessionOptions,
-    /// A new instance of the same owner makes the server discard earlier opens (RFC 8881, section
-    /// 18.35.4).
+    /// A new instance of the same owner makes the server discard earlier opens (RFC 8881 §18.35.4).
     owner: Vec<u8>,
     /// Calls in flight will have no answer. The next load connects again.
     stalled: bool,
@@ -186,8 +185,7 @@ impl Session {
     }
 
     fn reconnect_if_stalled(&mut self, stop: &StopFlag) -> Result<(), Error> {
-        // The lease may have expired while other subjects were measured (RFC 8881, section
-        // 8.4.2.3).
+        // The lease may have expired while other subjects were measured (RFC 8881 §8.4.2.3).
         if !self.stalled && self.used.elapsed() > self.idle {
             self.stalled = self.call_now("an idle session", stop, |_, _| {}, |_| Ok(())).is_err();
         }

@@ -213,7 +213,7 @@ fn session_reconnects_after_expired_lease() {
     subject.clean().expect("removal succeeds");
     let state = lock_state(&state);
     assert!(state.files.is_empty());
-    // RFC 8881, section 18.35.4: the same owner again, so that the server discards the old opens.
+    // RFC 8881 §18.35.4: the same owner again, so that the server discards the old opens.
     assert_eq!(state.owners.len(), 1);
 }
 

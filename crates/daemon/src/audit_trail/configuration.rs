@@ -203,7 +203,7 @@ impl Account {
     }
 }
 
-/// NFS4ERR_INVAL (RFC 8881, section 15.1).
+/// NFS4ERR_INVAL (RFC 8881 §15.1).
 const INVAL: u32 = 22;
 
 #[cfg(test)]

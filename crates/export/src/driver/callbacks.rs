@@ -1,4 +1,4 @@
-//! Callbacks on the client's connection, or on one to a 4.0 client (RFC 7530, section 16.33).
+//! Callbacks on the client's connection, or on one to a 4.0 client (RFC 7530 §16.33).
 
 use std::collections::hash_map::Entry;
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3), protected by a context of the client.
+//! Callbacks under RPCSEC_GSS (RFC 8881 §2.10.8.3), protected by a context of the client.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ impl Gss {
         let Ok(reply) = Reply::decode(record) else { return Answered::Forged };
         let mut scratch = Vec::new();
         let plain = match reply.body {
-            // A denied reply has no verifier (RFC 5531, section 9). It means failure.
+            // A denied reply has no verifier (RFC 5531 §9). It means failure.
             ReplyBody::Denied(_) => Some(record.to_vec()),
             ReplyBody::Accepted { verf, .. } if by.verify(*seq, verf).is_err() => None,
             ReplyBody::Accepted { outcome: Accepted::Success(body), .. } => {

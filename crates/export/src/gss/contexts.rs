@@ -209,8 +209,8 @@ impl Gss {
     }
 }
 
-/// Audit refusal by GSS-API status (RFC 2744, section 3.9.1) and Kerberos error code (RFC 4120,
-/// section 7.5.9, numbered as in krb5.h).
+/// Audit refusal by GSS-API status (RFC 2744 §3.9.1) and Kerberos error code (RFC 4120 §7.5.9,
+/// numbered as in krb5.h).
 fn why(major: u32, minor: u32) -> Refusal {
     match (major >> 16 & 0xff, kerberos_code(minor)) {
         (11 | 12, _) | (_, 32) => Refusal::Expired,
@@ -224,7 +224,7 @@ fn kerberos_code(minor: u32) -> i32 {
     (minor as i32).wrapping_sub(BASE)
 }
 
-/// RFC 7530, section 3.2.1; RFC 8881, section 2.2.1.1.1.2.
+/// RFC 7530 §3.2.1; RFC 8881 §2.2.1.1.1.2.
 const SERVICE: &str = "nfs";
 /// Users of a cluster node.
 const RECENT_MAX: usize = 8;

@@ -332,7 +332,7 @@ fn callback(xid: u32) -> Vec<u8> {
 
 #[test]
 fn callbacks_are_accepted_only_from_context_owner() {
-    // RFC 8881, section 2.10.8.3.
+    // RFC 8881 §2.10.8.3.
     use vouch_nfs4::CallbackSec;
     use vouch_nfs4_client::{BackChannel, GssProtection, NoCallbacks};
     use vouch_nfs4_server::{CallbackContext, CallbackContexts as _, CallbackId, Flavour, Principal};
@@ -458,7 +458,7 @@ fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool
 
 #[test]
 fn callback_proof_is_optional_where_server_refuses_it() {
-    // RFC 8881, section 18.36.3.
+    // RFC 8881 §18.36.3.
     use vouch_nfs4::Status;
     for named in [false, true] {
         assert!(matches!(introduced(named, Status::OK), (offers, Ok(false)) if offers == [true]));

@@ -258,7 +258,7 @@ fn escaped(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// One above REMOVEXATTR (RFC 8276, section 8.6). Index 0 counts unknown operations.
+/// One above REMOVEXATTR (RFC 8276 §8.6). Index 0 counts unknown operations.
 const OPERATIONS: usize = 76;
 
 fn name(number: usize) -> &'static str {
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn operation_names_match_their_numbers() {
-        // RFC 8881, section 18 (4.1); RFC 7862, section 15; RFC 8276, section 8.4.
+        // RFC 8881 §18 (4.1); RFC 7862 §15; RFC 8276 §8.4.
         let some = [
             (3, "ACCESS"),
             (9, "GETATTR"),

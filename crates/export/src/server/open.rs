@@ -324,7 +324,7 @@ fn raise_descriptor_limit() -> io::Result<usize> {
     Ok(usize::try_from(maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX))
 }
 
-/// Longest credential and verifier (RFC 5531, section 9).
+/// Longest credential and verifier (RFC 5531 §9).
 const RPC_HEADER_LEN_MAX: usize = 1024;
 
 /// Servers in one location of `vouch_nfs4::attr::FsLocations`, which clients of ours decode.

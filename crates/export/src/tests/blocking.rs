@@ -159,7 +159,7 @@ pub(super) fn make(xid: u32, name: &str) -> Vec<u8> {
 }
 
 pub(super) fn good(record: &[u8]) -> Option<u32> {
-    // RFC 5531, section 9: six words of an accepted reply, then the COMPOUND status.
+    // RFC 5531 §9: six words of an accepted reply, then the COMPOUND status.
     (record[24..28] == [0; 4]).then(|| xid(record))
 }
 

@@ -1,5 +1,5 @@
-//! Connections to the callback addresses of 4.0 clients (RFC 7530, section 16.33), one for each
-//! address. Dedicated threads connect; then a worker owns the connection.
+//! Connections to the callback addresses of 4.0 clients (RFC 7530 §16.33), one for each address.
+//! Dedicated threads connect; then a worker owns the connection.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -148,8 +148,8 @@ impl Connection {
         for record in records {
             match record.is_ready() {
                 true => output.queue.push(record),
-                // A reply that cannot be wrapped is not sent (RFC 2203, section 5.3.3.4.4). The
-                // client reconnects.
+                // A reply that cannot be wrapped is not sent (RFC 2203 §5.3.3.4.4). The client
+                // reconnects.
                 false => self.failed.store(true, Ordering::Release),
             }
         }

@@ -24,8 +24,8 @@ pub(crate) enum Incoming {
     CallbackReply(u32, Bytes),
     /// No RPC message: closes the connection.
     Broken,
-    /// Gets no answer (RFC 2203, section 5.3.3.1). The connection is closed, so that a waiting
-    /// client retries.
+    /// Gets no answer (RFC 2203 §5.3.3.1). The connection is closed, so that a waiting client
+    /// retries.
     Dropped,
 }
 
@@ -78,8 +78,8 @@ pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<C
     let accepted = |xid, outcome, reply| Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
     let (gss, verdict) = match (what, outcome) {
         (Protected::Call(gss, verdict), _) => (gss, verdict),
-        // Context creation uses the NULL procedure of an existing program and version (RFC 2203,
-        // section 5.2.2).
+        // Context creation uses the NULL procedure of an existing program and version (RFC 2203
+        // §5.2.2).
         (Protected::Init(init), Some(Accepted::Success(_)) | None) => return Incoming::Init(init),
         (Protected::Garbage(xid), Some(Accepted::Success(_)) | None) => return accepted(xid, Accepted::GarbageArgs, reply),
         (Protected::Init(InitCall { xid, .. }) | Protected::Garbage(xid), Some(outcome)) => return accepted(xid, outcome, reply),
@@ -131,7 +131,7 @@ fn sealed(call: &GssCall, outcome: Accepted<'_>, buffer: Vec<u8>) -> (Vec<u8>, E
 fn other_than_compound(call: &Call<'_>) -> Option<Accepted<'static>> {
     match (call.program, call.version, call.procedure) {
         (PROGRAM, VERSION, COMPOUND) => None,
-        // NULL needs no credential (RFC 8881, section 16.1.1).
+        // NULL needs no credential (RFC 8881 §16.1.1).
         (PROGRAM, VERSION, 0) => Some(Accepted::Success(&[])),
         (PROGRAM, VERSION, _) => Some(Accepted::ProcUnavail),
         (PROGRAM, ..) => Some(Accepted::ProgMismatch { low: VERSION, high: VERSION }),
@@ -181,7 +181,7 @@ fn of_certificate(connection: &Connection) -> Option<Principal> {
     Some(Principal::Certificate { name: user.clone() })
 }
 
-/// RFC 9289, section 4.1: the verifier says that the server is ready for a handshake.
+/// RFC 9289 §4.1: the verifier says that the server is ready for a handshake.
 fn starttls(xid: u32) -> Reply<'static> {
     let verf = OpaqueAuth { flavor: Flavor::NONE, body: vouch_rpc_tls::STARTTLS };
     Reply { xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&[]) } }
@@ -205,11 +205,11 @@ fn encode(reply: &Reply<'_>, buffer: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// RFC 8881, section 16.
+/// RFC 8881 §16.
 const PROGRAM: u32 = 100_003;
 const VERSION: u32 = 4;
 const COMPOUND: u32 = 1;
-/// RFC 5531, section 9.
+/// RFC 5531 §9.
 const REPLY: u32 = 1;
 
 #[cfg(test)]

@@ -307,8 +307,8 @@ fn run_compound(
 }
 
 impl Peer {
-    /// Answers an AUTH_TLS probe (RFC 9289, section 4.1). Only the first calls of a connection may
-    /// ask for TLS, and nothing may follow the probe: an attacker could have put it there.
+    /// Answers an AUTH_TLS probe (RFC 9289 §4.1). Only the first calls of a connection may ask for
+    /// TLS, and nothing may follow the probe: an attacker could have put it there.
     fn start_tls(
         &mut self,
         reply: Vec<u8>,

@@ -158,8 +158,8 @@ impl Drop for MemoryCache {
     }
 }
 
-/// Contents of a ticket and its authenticator (RFC 4120, sections 5.3 and 5.5.1). The sender has
-/// the ticket's session key.
+/// Contents of a ticket and its authenticator (RFC 4120 §5.3 and 5.5.1). The sender has the
+/// ticket's session key.
 pub(crate) struct OpenedTicket {
     pub(crate) client: Vec<u8>,
     /// Seconds since 1970.
@@ -205,7 +205,7 @@ impl Opened {
 
 impl Krb5 {
     fn read(&self, part: &EncTicketPart, request: &Request<'_>) -> Option<OpenedTicket> {
-        /// RFC 4120, section 7.5.1.
+        /// RFC 4120 §7.5.1.
         const AUTHENTICATOR: i32 = 11;
         if part.session.is_null() {
             return None;

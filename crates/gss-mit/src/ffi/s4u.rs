@@ -13,7 +13,7 @@ use super::{Gss, Status};
 /// Flags of krb5_get_credentials (krb5.h).
 const NO_STORE: i32 = 8;
 const CONSTRAINED_DELEGATION: i32 = 64;
-/// `TKT_FLG_FORWARDABLE` (RFC 4120, section 5.3).
+/// `TKT_FLG_FORWARDABLE` (RFC 4120 §5.3).
 const FORWARDABLE: i32 = 0x4000_0000;
 
 /// A ticket-granting ticket of this process's own principal, in memory.

@@ -21,7 +21,7 @@ fn seal(keys: &ContextKeys, seq: u64, body: &[u8]) -> Vec<u8> {
     token
 }
 
-/// RFC 4121 section 4.2.4 literally: any flags, EC and RRC.
+/// RFC 4121 §4.2.4 literally: any flags, EC and RRC.
 fn make_wrap(keys: &ContextKeys, flags: u8, seq: u64, body: &[u8], filler_len: u16, rotation: u16) -> Vec<u8> {
     use crate::derive::{Purpose, derive};
     let enctype = keys.enctype();
@@ -270,8 +270,8 @@ fn mic_is_independent_of_parts() {
 
 #[test]
 fn mic_matches_rfc_4121() {
-    // RFC 4121 section 4.2.4: HMAC(Kc, body | header); the key's usage is 25 for the initiator, 23
-    // for the acceptor.
+    // RFC 4121 §4.2.4: HMAC(Kc, body | header); the key's usage is 25 for the initiator, 23 for the
+    // acceptor.
     use crate::derive::{Purpose, derive};
     for (role, flags, usage) in [(Role::Initiator, 4, 25), (Role::Acceptor, 5, 23)] {
         let enctype = Enctype::Aes256CtsHmacSha1_96;

@@ -130,8 +130,7 @@ fn derivation_of_mit_and_rfc_8009() {
     }
 }
 
-/// RFC 3961 section 5.3 and RFC 8009 section 5: confounder and plaintext in, ciphertext and
-/// checksum out.
+/// RFC 3961 §5.3 and RFC 8009 §5: confounder and plaintext in, ciphertext and checksum out.
 fn message(kernels: &Kernels, enctype: Enctype, key: &[u8], usage: u32, plaintext: &[u8]) -> Vec<u8> {
     let integrity = derive(enctype, key, usage, Purpose::Integrity);
     let mut message = encrypt(kernels, &derive(enctype, key, usage, Purpose::Encryption), plaintext);

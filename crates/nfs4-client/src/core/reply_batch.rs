@@ -92,5 +92,5 @@ impl Core {
 }
 
 /// Position of the verifier's body: after transaction id, type, status, flavour and length (RFC
-/// 5531, section 9).
+/// 5531 §9).
 const VERIFIER_AT: usize = 20;

@@ -47,7 +47,7 @@ impl Protection for LimitedProtection {
     }
 }
 
-// Sequence numbers are below MAXSEQ (RFC 2203, section 5.3.3.1).
+// Sequence numbers are below MAXSEQ (RFC 2203 §5.3.3.1).
 #[tokio::test]
 async fn replaces_exhausted_context_without_failing_calls() {
     for (minor, connections) in [(0, 1), (1, 1), (2, 3)] {

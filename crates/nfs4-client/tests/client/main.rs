@@ -213,7 +213,7 @@ impl Protection for ClaimedIntegrity {
     }
 }
 
-// RFC 8881, section 2.10.8.3.
+// RFC 8881 §2.10.8.3.
 #[tokio::test]
 async fn requests_state_protection_only_with_integrity() {
     let refused = [Status::ENCR_ALG_UNSUPP, Status::NOTSUPP, Status::INVAL].map(ProtectionReply::Refused);

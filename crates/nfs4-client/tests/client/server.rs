@@ -100,7 +100,7 @@ fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
         return true;
     }
     let call = Call::decode(record).unwrap();
-    // RFC 2203, section 5.4.
+    // RFC 2203 §5.4.
     if call.procedure == 0 {
         let credential = Credential::decode(call.cred.body).unwrap();
         assert_eq!(credential.procedure, Procedure::Destroy);

@@ -1,5 +1,5 @@
-//! The machine credential (SP4_MACH_CRED, RFC 8881, section 2.10.8.3), which acts for users with
-//! expired tickets.
+//! The machine credential (SP4_MACH_CRED, RFC 8881 §2.10.8.3), which acts for users with expired
+//! tickets.
 
 use vouch_nfs4::op::{Args, Op};
 use vouch_nfs4::{Bitmap, Status};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Network {
     V4([u8; 4]),
-    /// A host chooses the second half of an IPv6 address freely (RFC 4291, section 2.5.1).
+    /// A host chooses the second half of an IPv6 address freely (RFC 4291 §2.5.1).
     V6([u8; 8]),
 }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-/// EXCHANGE_ID compares these values (RFC 8881, section 18.35.5).
+/// EXCHANGE_ID compares these values (RFC 8881 §18.35.5).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
     None,
@@ -29,7 +29,7 @@ impl Principal {
     }
 }
 
-/// RFC 5531, section 8.2; RFC 2203, section 5.2.2.
+/// RFC 5531 §8.2; RFC 2203 §5.2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavour {
     None,
@@ -40,7 +40,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// The machine credential needs integrity for state protection (RFC 8881, section 18.35.3).
+    /// The machine credential needs integrity for state protection (RFC 8881 §18.35.3).
     pub(crate) fn has_integrity(self) -> bool {
         matches!(self, Flavour::Krb5i | Flavour::Krb5p)
     }

@@ -117,9 +117,9 @@ fn bits(permissions: u8, directory: bool) -> u32 {
     mask
 }
 
-/// RFC 8881, sections 6.2.1.2 and 6.2.1.4.
+/// RFC 8881 §6.2.1.2 and 6.2.1.4.
 fn check(entry: &Entry, directory: bool) -> Result<(), Status> {
-    // Section 6.2.1.2.
+    // §6.2.1.2.
     if entry.kind != AceType::ALLOW && entry.kind != AceType::DENY {
         return Err(Status::ATTRNOTSUPP);
     }
@@ -127,7 +127,7 @@ fn check(entry: &Entry, directory: bool) -> Result<(), Status> {
     if entry.flags.0 & !known != 0 {
         return Err(Status::ATTRNOTSUPP);
     }
-    // Section 6.2.1.4.1.
+    // §6.2.1.4.1.
     if entry.flags.0 & INHERIT != 0 && !directory {
         return Err(Status::INVAL);
     }
@@ -153,7 +153,7 @@ mod tests {
         from_nfs(&entries, directory).unwrap()
     }
 
-    // draft-ietf-nfsv4-acl-mapping-05, section 5.
+    // draft-ietf-nfsv4-acl-mapping-05 §5.
     #[test]
     fn every_mode_survives_the_round_trip() {
         for mode in 0..0o1000 {
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(from_nfs(&[entry(AceType::ALLOW, AceFlags::FILE_INHERIT.0)], false), Err(Status::INVAL));
     }
 
-    // RFC 8881, section 6.2.1.
+    // RFC 8881 §6.2.1.
     #[test]
     fn earlier_denial_wins() {
         let everyone = |kind, mask| Entry { kind, flags: AceFlags(0), mask: AceMask(mask), who: Who::Everyone };

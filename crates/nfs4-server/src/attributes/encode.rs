@@ -8,7 +8,7 @@ use crate::attributes::acl::{Entry, Who};
 use crate::attributes::owner::{Kind, Owners};
 use crate::error::OpError;
 
-/// Appends a `fattr4`. `error`: value of `rdattr_error` (RFC 8881, section 5.8.1.12).
+/// Appends a `fattr4`. `error`: value of `rdattr_error` (RFC 8881 §5.8.1.12).
 pub(crate) fn encode(view: &View, wanted: Bitmap, error: Status, owners: &Owners<'_>, out: &mut Writer) -> Result<(), OpError> {
     let mut mask = wanted.and(view.supported());
     let absent = [
@@ -87,7 +87,7 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::FS_CHARSET_CAP => out.u32(1),
         Attr::CLONE_BLKSIZE => out.u32(view.traits.clone_block_len),
         Attr::OPEN_ARGUMENTS => super::OPEN_ARGUMENTS.encode(out),
-        // RFC 7862, section 12.2.3. A client would take a smaller value for an old reply.
+        // RFC 7862 §12.2.3. A client would take a smaller value for an old reply.
         Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => ChangeAttrType::MONOTONIC_INCR.encode(out),
         Attr::CHANGE_ATTR_TYPE => ChangeAttrType::UNDEFINED.encode(out),
         Attr::FS_LOCATIONS => locations(view, &owners.config.addresses, out),
@@ -173,7 +173,7 @@ fn wire_type(kind: FileType) -> Type {
     }
 }
 
-/// RFC 8881, section 4.2.3.
+/// RFC 8881 §4.2.3.
 const FH4_PERSISTENT: u32 = 0;
 const FH4_VOLATILE_ANY: u32 = 2;
 

@@ -1,4 +1,4 @@
-//! `name@domain`, or numbers, as Linux sends them under AUTH_SYS (RFC 8881, section 5.9).
+//! `name@domain`, or numbers, as Linux sends them under AUTH_SYS (RFC 8881 §5.9).
 
 use std::io::Write as _;
 
@@ -60,7 +60,7 @@ impl Owners<'_> {
     }
 }
 
-/// No leading zeros (section 5.9).
+/// No leading zeros (§5.9).
 fn number(text: &str) -> Option<u32> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if digits { text.parse().ok().filter(|&id| id != u32::MAX) } else { None }

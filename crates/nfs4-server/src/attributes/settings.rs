@@ -19,7 +19,7 @@ pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, ne
     // Creation times are read-only.
     let values = attrs.settings(supported.without(Attr::TIME_CREATE.0))?;
     let mut set = SetAttributes { size: values.size, ..SetAttributes::default() };
-    // RFC 8881, section 6.2.4, and RFC 8275, section 5: only one attribute may set the mode.
+    // RFC 8881 §6.2.4, and RFC 8275 §5: only one attribute may set the mode.
     let words = [values.mode.is_some(), values.mode_set_masked.is_some(), values.mode_umask.is_some()];
     if words.into_iter().filter(|&word| word).count() > 1 {
         return Err(Status::INVAL.into());
@@ -32,7 +32,7 @@ pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, ne
         set.mode_mask = Some(mode(masked.mask)?);
     }
     if let Some(umasked) = values.mode_umask {
-        // RFC 8275, section 5: for new files only.
+        // RFC 8275 §5: for new files only.
         if !new {
             return Err(Status::INVAL.into());
         }
@@ -48,7 +48,7 @@ pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, ne
     set.accessed = values.time_access_set.map(time).transpose()?;
     set.modified = values.time_modify_set.map(time).transpose()?;
     let kept = (values.time_deleg_access, values.time_deleg_modify);
-    // RFC 9754, section 5: for existing files only.
+    // RFC 9754 §5: for existing files only.
     if [kept.0, kept.1].into_iter().flatten().any(|time| new || !time.is_valid()) {
         return Err(Status::INVAL.into());
     }
@@ -63,7 +63,7 @@ pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, ne
     Ok(settings)
 }
 
-/// RFC 8881, section 6.2.4: twelve bits.
+/// RFC 8881 §6.2.4: twelve bits.
 fn mode(bits: u32) -> Result<u16, Status> {
     u16::try_from(bits).ok().filter(|bits| bits & !0o7777 == 0).ok_or(Status::INVAL)
 }
@@ -71,7 +71,7 @@ fn mode(bits: u32) -> Result<u16, Status> {
 fn time(time: vouch_nfs4::SetTime) -> Result<SetTime, Status> {
     match time {
         vouch_nfs4::SetTime::Server => Ok(SetTime::Now),
-        // RFC 8881, section 3.3.1.
+        // RFC 8881 §3.3.1.
         vouch_nfs4::SetTime::Client(time) if !time.is_valid() => Err(Status::INVAL),
         vouch_nfs4::SetTime::Client(time) => Ok(SetTime::To(Time { seconds: time.seconds, nanos: time.nanoseconds })),
     }

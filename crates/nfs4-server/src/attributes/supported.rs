@@ -43,7 +43,7 @@ pub(crate) const SPACE: Bitmap = Bitmap::of(&[
     Attr::SPACE_TOTAL.0,
 ]);
 
-/// Attributes of an absent file system (RFC 8881, section 11.4).
+/// Attributes of an absent file system (RFC 8881 §11.4).
 pub(crate) const ABSENT: Bitmap = Bitmap::of(&[Attr::FSID.0, Attr::FS_LOCATIONS.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
 
 pub(crate) const ACL: Bitmap = Bitmap::of(&[Attr::ACL.0, Attr::DACL.0]);
@@ -59,7 +59,7 @@ const MINOR_0: Bitmap = Bitmap::of(&[
     39, 40, 41, 42, 43, 44, 45, 47, 48, 50, 51, 52, 53, 54, 55,
 ]);
 const MINOR_1: Bitmap = Bitmap::of(&[Attr::DACL.0, Attr::MODE_SET_MASKED.0, Attr::SUPPATTR_EXCLCREAT.0, Attr::FS_CHARSET_CAP.0]);
-/// RFC 7862, section 12; RFC 8275; RFC 8276; RFC 9754.
+/// RFC 7862 §12; RFC 8275; RFC 8276; RFC 9754.
 const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::CLONE_BLKSIZE.0,
     Attr::SPACE_FREED.0,
@@ -71,7 +71,7 @@ const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::OPEN_ARGUMENTS.0,
 ]);
 
-/// RFC 9754, section 3.
+/// RFC 9754 §3.
 pub(super) const OPEN_ARGUMENTS: OpenArguments = OpenArguments {
     share_access: Bitmap::of(&[1, 2, 3]),
     share_deny: Bitmap::of(&[0, 1, 2, 3]),
@@ -80,7 +80,7 @@ pub(super) const OPEN_ARGUMENTS: OpenArguments = OpenArguments {
     create_mode: Bitmap::of(&[0, 1, 2, 3]),
 };
 
-/// RFC 8881, section 5.8.1.14. No times: a file system may store the verifier there.
+/// RFC 8881 §5.8.1.14. No times: a file system may store the verifier there.
 pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::SIZE.0,
     Attr::ACL.0,
@@ -108,7 +108,7 @@ pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool, has_layouts: 
         all = all.or(LAYOUT);
     }
     if !traits.read_only {
-        // RFC 7862, section 12.2.3. With this attribute, Linux 6.1 orders attributes by the change
+        // RFC 7862 §12.2.3. With this attribute, Linux 6.1 orders attributes by the change
         // attribute alone: an older GETATTR reply after an O_DIRECT write resets the file's size.
         all = all.without(Attr::CHANGE_ATTR_TYPE.0);
     }

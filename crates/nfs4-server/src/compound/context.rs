@@ -17,7 +17,7 @@ use crate::pseudo_fs::{Child, Place, Tree};
 use crate::state::{ClientKey, FileKey, OwnerToken, State, Terms, Turn};
 use crate::{Connection, Effect, ErrorReport, Flavour, Now, Principal, Server};
 
-/// Recovery records that the reply must wait for (RFC 8881, section 8.4.3).
+/// Recovery records that the reply must wait for (RFC 8881 §8.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordWait {
     None,
@@ -65,7 +65,7 @@ pub(crate) struct CallState {
     pub(crate) minor: u32,
     pub(crate) current: Option<Object>,
     pub(crate) saved: Option<Object>,
-    /// RFC 8881, section 16.2.3.1.2.
+    /// RFC 8881 §16.2.3.1.2.
     pub(crate) current_stateid: Option<Stateid>,
     pub(crate) saved_stateid: Option<Stateid>,
     pub(crate) session: Option<Running>,
@@ -140,12 +140,12 @@ impl std::ops::DerefMut for CompoundContext<'_> {
 }
 
 impl<'s> CompoundContext<'s> {
-    /// RFC 8881, section 15.1.2.5.
+    /// RFC 8881 §15.1.2.5.
     pub(crate) fn current_any(&self) -> Result<&Object, OpError> {
         self.current.as_ref().ok_or_else(|| Status::NOFILEHANDLE.into())
     }
 
-    /// For operations that check the export's flavours (RFC 8881, section 2.6.3.1).
+    /// For operations that check the export's flavours (RFC 8881 §2.6.3.1).
     pub(crate) fn current_object(&self) -> Result<Object, OpError> {
         self.checked(self.current_any()?)
     }
@@ -157,7 +157,7 @@ impl<'s> CompoundContext<'s> {
     fn checked(&self, object: &Object) -> Result<Object, OpError> {
         match object {
             Object::File(file) if !file.grant.flavour_fits && !self.machine_does => Err(Status::WRONGSEC.into()),
-            // RFC 8881, section 11.3.
+            // RFC 8881 §11.3.
             Object::File(file) if file.is_absent() => Err(Status::MOVED.into()),
             object => Ok(object.clone()),
         }
@@ -171,7 +171,7 @@ impl<'s> CompoundContext<'s> {
         file_of(self.saved_object()?, otherwise)
     }
 
-    /// Clears the current stateid (RFC 8881, section 16.2.3.1.2).
+    /// Clears the current stateid (RFC 8881 §16.2.3.1.2).
     pub(crate) fn set_current(&mut self, object: Object) {
         self.current = Some(object);
         self.current_stateid = None;
@@ -282,8 +282,7 @@ impl<'s> CompoundContext<'s> {
         Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024, transport: self.connection.transport() }
     }
 
-    /// After this reply, state that another client lost must not be reclaimable (RFC 8881, section
-    /// 8.4.3).
+    /// After this reply, state that another client lost must not be reclaimable (RFC 8881 §8.4.3).
     pub(crate) fn wait_for_records(&mut self) {
         self.call.record_wait = RecordWait::ForGrant;
     }
@@ -300,7 +299,7 @@ impl<'s> CompoundContext<'s> {
         }
     }
 
-    /// RFC 8881, section 16.2.3.1.2.
+    /// RFC 8881 §16.2.3.1.2.
     pub(crate) fn substituted(&self, stateid: &Stateid) -> Result<Stateid, Status> {
         if self.minor == 0 || *stateid != Stateid::CURRENT {
             return Ok(*stateid);
@@ -333,7 +332,7 @@ impl<'s> CompoundContext<'s> {
     pub(crate) fn require_directory(&self, attributes: &Attributes) -> Result<(), Status> {
         match attributes.file_type {
             FileType::Directory => Ok(()),
-            // RFC 8881, section 15.1.2.8.
+            // RFC 8881 §15.1.2.8.
             FileType::Symlink => Err(Status::SYMLINK),
             _ => Err(Status::NOTDIR),
         }

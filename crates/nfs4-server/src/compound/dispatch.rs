@@ -68,9 +68,9 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
         Args::Setxattr(args) => xattr::setxattr(context, args),
         Args::Listxattrs(args) => xattr::listxattrs(context, args),
         Args::Removexattr(args) => xattr::removexattr(context, args),
-        // RFC 8881, section 18.17.3: there are no named attributes.
+        // RFC 8881 §18.17.3: there are no named attributes.
         Args::Openattr(_) => context.current_object().and(Err(Status::NOTSUPP.into())),
-        // RFC 8881, section 2.10.8.3: SP4_SSV is not offered.
+        // RFC 8881 §2.10.8.3: SP4_SSV is not offered.
         Args::SetSsv(_) => Err(Status::INVAL.into()),
         Args::Getdeviceinfo(args) if context.tree.has_layouts() => layout::getdeviceinfo(context, args),
         Args::Layoutget(args) if context.tree.has_layouts() => layout::layoutget(context, args),
@@ -92,8 +92,8 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
     }
 }
 
-/// BADXDR, also for unknown enumeration values (RFC 8881, section 15.1.1.1). Unknown union arms get
-/// UNION_NOTSUPP (RFC 7862, section 11.1).
+/// BADXDR, also for unknown enumeration values (RFC 8881 §15.1.1.1). Unknown union arms get
+/// UNION_NOTSUPP (RFC 7862 §11.1).
 pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     match (op, error) {
         (Op::SEEK, vouch_xdr::Error::Unknown { what: "data_content4", .. }) => Status::UNION_NOTSUPP,

@@ -1,5 +1,5 @@
-//! The operations that follow, for security negotiation (RFC 8881, section 2.6.3.1.1) and the
-//! machine credential.
+//! The operations that follow, for security negotiation (RFC 8881 §2.6.3.1.1) and the machine
+//! credential.
 
 use vouch_nfs4::op::{Args, Op, OpenClaim};
 use vouch_xdr::Reader;
@@ -18,16 +18,16 @@ impl<'a> Lookahead<'a> {
 
     /// If true, the operation that sets the filehandle must not answer WRONGSEC.
     pub(crate) fn next_op_checks_flavor(&self) -> bool {
-        // Section 2.6.3.1.1.2.
+        // §2.6.3.1.1.2.
         match self.operations().find(|args| args.op() != Op::SAVEFH) {
-            // Section 2.6.3.1.1.6.
+            // §2.6.3.1.1.6.
             None => true,
             Some(Args::Open(open)) => match open.claim {
-                // Section 2.6.3.1.1.3: an OPEN by name answers WRONGSEC itself.
+                // §2.6.3.1.1.3: an OPEN by name answers WRONGSEC itself.
                 OpenClaim::Null(_) | OpenClaim::DelegateCur(_) | OpenClaim::DelegatePrev(_) => true,
                 OpenClaim::Previous(_) | OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh => false,
             },
-            // Sections 2.6.3.1.1.1 (another filehandle), 2.6.3.1.1.3, 2.6.3.1.1.4 (lookups) and
+            // §2.6.3.1.1.1 (another filehandle), 2.6.3.1.1.3, 2.6.3.1.1.4 (lookups) and
             // 2.6.3.1.1.5.
             Some(args) => matches!(
                 args.op(),

@@ -1,4 +1,4 @@
-//! A COMPOUND from its first byte to its reply (RFC 8881, section 16.2; RFC 7530, section 16.2).
+//! A COMPOUND from its first byte to its reply (RFC 8881 §16.2; RFC 7530 §16.2).
 
 pub(crate) mod context;
 pub(crate) mod dispatch;

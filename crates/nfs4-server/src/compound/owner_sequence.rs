@@ -1,4 +1,4 @@
-//! Order of calls of 4.0 open and lock owners (RFC 7530, section 9.1.7).
+//! Order of calls of 4.0 open and lock owners (RFC 7530 §9.1.7).
 
 use std::borrow::Cow;
 
@@ -65,7 +65,7 @@ pub(crate) fn in_turn_by_stateid(
     let (caller, now, op) = (context.proven(), context.now.mono_ms, Op(context.op));
     move |state| {
         // Clients advance their number after ACCESS. After BAD_STATEID they keep it and start
-        // recovery, except in CLOSE and LOCKU (section 9.1.7).
+        // recovery, except in CLOSE and LOCKU (§9.1.7).
         let gives_back = op == Op::CLOSE || op == Op::LOCKU;
         state
             .authorize_v40_stateid(&stateid, caller.as_ref(), now)
@@ -74,7 +74,7 @@ pub(crate) fn in_turn_by_stateid(
     }
 }
 
-/// Section 9.1.8.
+/// §9.1.8.
 fn replay(context: &mut CompoundContext<'_>, reply: &OwnerReply) -> OpResult {
     if reply.op != context.op || reply.bytes.len() < 8 {
         return Err(Status::BAD_SEQID.into());

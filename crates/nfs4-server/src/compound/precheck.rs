@@ -20,12 +20,12 @@ pub(super) fn check(call: &CallState, args: &Args<'_>, cursor: &OperationCursor,
             matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::DESTROY_SESSION | Op::DESTROY_CLIENTID);
         match cursor.done {
             0 if op == Op::SEQUENCE => {}
-            // RFC 8881, section 2.10.2: without SEQUENCE these operations must be alone.
+            // RFC 8881 §2.10.2: without SEQUENCE these operations must be alone.
             0 if alone && cursor.count > 1 => return Err(Status::NOT_ONLY_OP),
             0 if alone => {}
             0 => return Err(Status::OP_NOT_IN_SESSION),
             _ if op == Op::SEQUENCE => return Err(Status::SEQUENCE_POS),
-            // Section 18.34.3.
+            // §18.34.3.
             _ if op == Op::BIND_CONN_TO_SESSION => return Err(Status::NOT_ONLY_OP),
             _ => {}
         }

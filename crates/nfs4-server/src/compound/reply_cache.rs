@@ -1,5 +1,5 @@
-//! Without sessions, a 4.0 client repeats an unanswered call over a new connection (RFC 7530,
-//! section 3.1.1).
+//! Without sessions, a 4.0 client repeats an unanswered call over a new connection (RFC 7530
+//! §3.1.1).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -159,7 +159,7 @@ impl Compound {
         }
     }
 
-    /// The reply grants state or repeats such a reply (RFC 8881, section 8.4.3).
+    /// The reply grants state or repeats such a reply (RFC 8881 §8.4.3).
     pub fn waits_for_records(&self) -> bool {
         self.call.record_wait != RecordWait::None
     }
@@ -255,7 +255,7 @@ impl Compound {
         if head.tag.len() > server.config().limits.tag_len_max {
             return whole(out, Status::RESOURCE, b"");
         }
-        // RFC 8881, section 16.2.3.
+        // RFC 8881 §16.2.3.
         if !server.config().minor_versions.contains(&head.minor) {
             return whole(out, Status::MINOR_VERS_MISMATCH, head.tag);
         }
@@ -267,7 +267,7 @@ impl Compound {
             match sequence::duplicate(server, &mut self.call, body) {
                 sequence::Duplicate::No => {}
                 sequence::Duplicate::InProgress => {
-                    // RFC 7530, section 3.1.1: a client retries only over a new connection.
+                    // RFC 7530 §3.1.1: a client retries only over a new connection.
                     self.call.effects.push(Effect::Disconnect(self.call.connection.id()));
                     return Err(RunOutcome::Unanswered);
                 }
@@ -412,7 +412,7 @@ fn after_sequence(
             Some(OperationOutcome::Replayed)
         }
         sequence::Sequence::Uncached => {
-            // RFC 8881, section 2.10.6.1.3: the operation after SEQUENCE carries the status.
+            // RFC 8881 §2.10.6.1.3: the operation after SEQUENCE carries the status.
             cursor.done += 1;
             let Some(op) = context.lookahead.next() else { return Some(OperationOutcome::End(Status::OK)) };
             Results::failure(Op(op), Status::RETRY_UNCACHED_REP).encode(context.out);
@@ -450,7 +450,7 @@ impl CompoundContext<'_> {
             let (_, span) = self.call.spans.pop().expect("an entry was just seen");
             self.call.spans_len -= span.len;
         }
-        // RFC 8881, section 16.2.3.
+        // RFC 8881 §16.2.3.
         match Op(op).since().is_some_and(|since| since <= self.minor) {
             true => Results::failure(Op(op), status).encode(self.out),
             false => Results::Illegal(status).encode(self.out),
@@ -458,7 +458,7 @@ impl CompoundContext<'_> {
         status
     }
 
-    /// RFC 8881, section 2.10.6.4.
+    /// RFC 8881 §2.10.6.4.
     fn fits(&mut self, last: bool) -> Status {
         let reserve = if last { 0 } else { FAILURE_LEN };
         if self.out.len() + self.spans_len + reserve <= self.end_max {

@@ -1,4 +1,4 @@
-//! Exactly-once execution by slots (RFC 8881, section 2.10.6) or the 4.0 reply cache.
+//! Exactly-once execution by slots (RFC 8881 §2.10.6) or the 4.0 reply cache.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, SequenceArgs, SequenceOk};

@@ -18,13 +18,13 @@ impl Pair {
     pub(crate) fn open(context: &mut CompoundContext<'_>, source: &Stateid, destination: &Stateid) -> Result<Pair, OpError> {
         let from = context.saved_file(Status::ISDIR)?;
         let to = context.current_file(Status::ISDIR)?;
-        // RFC 7862, section 15.2.3: the client itself copies between file systems.
+        // RFC 7862 §15.2.3: the client itself copies between file systems.
         if !from.same_export(&to) {
             return Err(Status::XDEV.into());
         }
         to.writable()?;
         let destination = open_file::open_for(context, &to, destination, IoPurpose::Write)?;
-        // The source's stateid may be the saved one (RFC 8881, section 16.2.3.1.2).
+        // The source's stateid may be the saved one (RFC 8881 §16.2.3.1.2).
         let current = std::mem::replace(&mut context.call.current_stateid, context.call.saved_stateid);
         let source = open_file::open_for(context, &from, source, IoPurpose::Read);
         context.call.current_stateid = current;
@@ -32,8 +32,8 @@ impl Pair {
         Ok(Pair { from, to, source: source?, destination, same })
     }
 
-    /// No overflow, no overlap in one file (RFC 7862, sections 15.2.3 and 15.13.3). `size` is the
-    /// source's; a count of 0 means to its end.
+    /// No overflow, no overlap in one file (RFC 7862 §15.2.3 and 15.13.3). `size` is the source's;
+    /// a count of 0 means to its end.
     pub(crate) fn check_range(&self, size: u64, from: u64, to: u64, count: u64) -> Result<(), Status> {
         let count = if count == 0 { size.saturating_sub(from) } else { count };
         let ends = (from.checked_add(count), to.checked_add(count));

@@ -6,7 +6,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpError;
 use crate::files::file_ref::{FileRef, Object};
 
-/// After the mode (RFC 8881, section 6.4.1.3).
+/// After the mode (RFC 8881 §6.4.1.3).
 pub(crate) fn set_acls(file: &FileRef, settings: &Settings) -> Result<(), OpError> {
     let set = |kind, acl| file.files().set_acl(&file.grant.caller, &file.id, kind, acl);
     if let Some(acl) = &settings.access_acl {

@@ -1,4 +1,4 @@
-//! Recalls delegations, or asks their holder for attributes (RFC 8881, sections 10.4.2 to 10.4.4).
+//! Recalls delegations, or asks their holder for attributes (RFC 8881 §10.4.2 to 10.4.4).
 //!
 //! READDIR of 4.0 asks no holder: the caller is unknown, and a holder that lists its own directory
 //! would be asked for each file.
@@ -14,7 +14,7 @@ use crate::server::HOLDER_WAIT_MS;
 use crate::state::{AccessWithoutOpen, Holder, HolderAttributes};
 
 const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
-/// The holder may keep the file's times (RFC 9754, section 5).
+/// The holder may keep the file's times (RFC 9754 §5).
 const HELD_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);
 
 pub(crate) fn recall_for_change(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
@@ -51,8 +51,8 @@ pub(crate) fn ask_holders(context: &mut CompoundContext<'_>, files: impl Iterato
     context.effects.len() > before
 }
 
-/// Section 10.4.3: size and change, and times if the holder keeps them. Waits shortly, because
-/// DELAY costs the client more.
+/// §10.4.3: size and change, and times if the holder keeps them. Waits shortly, because DELAY costs
+/// the client more.
 pub(crate) fn ask_holder(
     context: &mut CompoundContext<'_>,
     file: &FileRef,
@@ -98,8 +98,7 @@ fn overlay(attributes: &mut Attributes, reported: &HolderAttributes, wall: Time)
     }
 }
 
-/// RFC 9754, section 5: the holder's time counts if it is later than the server's and not in the
-/// future.
+/// RFC 9754 §5: the holder's time counts if it is later than the server's and not in the future.
 pub(crate) fn newest(known: Time, reported: vouch_nfs4::Time, wall: Time) -> Time {
     known.max(Time { seconds: reported.seconds, nanos: reported.nanoseconds }.min(wall))
 }

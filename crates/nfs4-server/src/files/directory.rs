@@ -20,7 +20,7 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
             };
             enter(context, child)
         }
-        // RFC 8881, section 11.3.
+        // RFC 8881 §11.3.
         Object::File(directory) if directory.is_absent() => Err(Status::MOVED.into()),
         Object::File(directory) => {
             let component = match self::name(name) {
@@ -54,7 +54,7 @@ fn enter(context: &CompoundContext<'_>, child: Child) -> Result<Object, OpError>
 }
 
 pub(crate) fn parent_of(context: &CompoundContext<'_>) -> Result<Object, OpError> {
-    // RFC 8881, section 18.14.3: the root has no parent.
+    // RFC 8881 §18.14.3: the root has no parent.
     let above = |id| context.tree.parent_of(id, context.connection.peer()).ok_or(Status::NOENT);
     match context.current_any()? {
         Object::Pseudo(id) => {
@@ -72,7 +72,7 @@ pub(crate) fn parent_of(context: &CompoundContext<'_>) -> Result<Object, OpError
     }
 }
 
-/// RFC 8881, section 15.1.2.8.
+/// RFC 8881 §15.1.2.8.
 pub(crate) fn directory_error(context: &CompoundContext<'_>, file: &FileRef, error: Error) -> OpError {
     if !matches!(error, Error::NotDirectory) {
         return error.into();

@@ -65,7 +65,7 @@ impl FileRef {
         self.grant.site.export.id == other.grant.site.export.id
     }
 
-    /// RFC 8881, section 15.1.2.7.
+    /// RFC 8881 §15.1.2.7.
     pub(crate) fn writable(&self) -> Result<(), Status> {
         if self.grant.read_only() { Err(Status::ROFS) } else { Ok(()) }
     }

@@ -18,7 +18,7 @@ pub(crate) enum IoPurpose {
     Any,
 }
 
-/// Special stateids open with the caller's own rights (RFC 8881, section 8.2.3).
+/// Special stateids open with the caller's own rights (RFC 8881 §8.2.3).
 pub(crate) fn open_for(
     context: &mut CompoundContext<'_>,
     file: &FileRef,
@@ -50,8 +50,8 @@ pub(crate) fn open_for(
     let delegated = matches!(granted, IoGrant::Delegated(_));
     match granted {
         IoGrant::Open(held) | IoGrant::Delegated(held) => {
-            // A stateid proves no rights: callers other than the opener need their own (RFC 8881,
-            // sections 8.2.4 and 18.32.3).
+            // A stateid proves no rights: callers other than the opener need their own (RFC 8881
+            // §8.2.4 and 18.32.3).
             let opener = held.is_by(&file.grant.caller);
             let by = match (opener, delegated) {
                 (false, _) => UsedBy::Another,
@@ -137,7 +137,7 @@ fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: IoPurpo
     Ok(open)
 }
 
-/// RFC 8881, section 18.22.3. RFC 7530 has INVAL for links and special files.
+/// RFC 8881 §18.22.3. RFC 7530 has INVAL for links and special files.
 pub(crate) fn wrong_type(minor: u32, error: Error) -> OpError {
     match error {
         Error::IsSymlink | Error::WrongType if minor == 0 => Status::INVAL.into(),

@@ -15,7 +15,7 @@ const SET: [(u32, Bitmap); 5] = [
 
 pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
     let with_name = |name: &'a [u8]| Arguments { name: Some(name), ..Arguments::default() };
-    // The current stateid (RFC 8881, section 16.2.3.1.2) only looks special.
+    // The current stateid (RFC 8881 §16.2.3.1.2) only looks special.
     let unopened = |stateid: &Stateid| *stateid == Stateid::ANONYMOUS || *stateid == Stateid::READ_BYPASS;
     let data = |offset, stateid: &Stateid, access: Access| {
         let arguments = Arguments { offset: Some(offset), access: Some(access.0), ..Arguments::default() };

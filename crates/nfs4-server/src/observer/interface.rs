@@ -102,7 +102,7 @@ pub enum Denial {
 pub struct Arguments<'a> {
     pub name: Option<&'a [u8]>,
     pub new_name: Option<&'a [u8]>,
-    /// The bits of ACCESS (RFC 8881, section 18.1) and of [`requested`].
+    /// The bits of ACCESS (RFC 8881 §18.1) and of [`requested`].
     pub access: Option<u32>,
     pub offset: Option<u64>,
     pub mode: Option<u32>,
@@ -121,8 +121,7 @@ impl Arguments<'_> {
 pub enum Stage {
     #[default]
     Whole,
-    /// The COPY continues in the background (RFC 7862, section 15.2.3); its end is reported
-    /// separately.
+    /// The COPY continues in the background (RFC 7862 §15.2.3); its end is reported separately.
     Started,
     Ended,
     Stopped,
@@ -140,7 +139,7 @@ pub mod requested {
     pub const ACL: u32 = 0x04_0000;
     pub const TIMES: u32 = 0x08_0000;
     pub const OTHER: u32 = 0x10_0000;
-    /// From this bit on: the type that CREATE makes (RFC 8881, section 5.8.1.2).
+    /// From this bit on: the type that CREATE makes (RFC 8881 §5.8.1.2).
     pub const TYPE_SHIFT: u32 = 28;
 }
 

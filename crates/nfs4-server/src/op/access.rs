@@ -1,4 +1,4 @@
-//! ACCESS (RFC 8881, section 18.1; RFC 8276, section 8.5).
+//! ACCESS (RFC 8881 §18.1; RFC 8276 §8.5).
 
 use vouch_nfs4::op::{Access, AccessArgs, AccessOk, Results};
 use vouch_vfs::FileType;
@@ -33,7 +33,7 @@ pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> Op
             (supported, granted)
         }
     };
-    // RFC 8881, section 18.1.3.
+    // RFC 8881 §18.1.3.
     let supported = supported & args.access;
     context.granted = context.tracks.then_some((granted & supported).0);
     Results::Access(Ok(AccessOk { supported, access: granted & supported })).encode(context.out);

@@ -1,4 +1,4 @@
-//! CLONE (RFC 7862, section 15.13).
+//! CLONE (RFC 7862 §15.13).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{CloneArgs, Results};
@@ -11,7 +11,7 @@ use crate::files::copy_pair::Pair;
 pub(crate) fn clone(context: &mut CompoundContext<'_>, args: &CloneArgs) -> OpResult {
     let pair = Pair::open(context, &args.source, &args.destination)?;
     let block = u64::from(pair.to.grant.site.traits.clone_block_len);
-    // Section 15.13.3.
+    // §15.13.3.
     if block == 0 {
         return Err(Status::NOTSUPP.into());
     }

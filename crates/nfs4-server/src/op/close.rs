@@ -1,4 +1,4 @@
-//! CLOSE (RFC 8881, section 18.2).
+//! CLOSE (RFC 8881 §18.2).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{CloseArgs, CloseOk, Results};

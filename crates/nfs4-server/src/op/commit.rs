@@ -1,4 +1,4 @@
-//! COMMIT (RFC 8881, section 18.3).
+//! COMMIT (RFC 8881 §18.3).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{CommitArgs, CommitOk, Results};
@@ -11,7 +11,7 @@ use crate::files::open_file;
 pub(crate) fn commit(context: &mut CompoundContext<'_>, args: &CommitArgs) -> OpResult {
     let file = context.current_file(Status::ISDIR)?;
     file.writable()?;
-    // Section 18.3.3.
+    // §18.3.3.
     if args.offset.checked_add(args.count.into()).is_none() {
         return Err(Status::INVAL.into());
     }

@@ -1,4 +1,4 @@
-//! COPY within the server (RFC 7862, section 15.2).
+//! COPY within the server (RFC 7862 §15.2).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,14 +22,14 @@ const LONG_LEN: u64 = 1 << 20;
 const BACKGROUND_LEN: u64 = 64 << 20;
 
 pub(crate) fn copy(context: &mut CompoundContext<'_>, args: &CopyArgs<'_>) -> OpResult {
-    // Section 15.2.3.
+    // §15.2.3.
     if !args.source_server.is_empty() {
         return Err(Status::NOTSUPP.into());
     }
     let pair = Pair::open(context, &args.source, &args.destination)?;
     let size = pair.source.file().attributes()?.size;
     pair.check_range(size, args.source_offset, args.destination_offset, args.count)?;
-    // Section 15.2.3.
+    // §15.2.3.
     if args.source_offset > size || args.source_offset.saturating_add(args.count) > size {
         return Err(Status::INVAL.into());
     }
@@ -63,7 +63,7 @@ fn answer(context: &mut CompoundContext<'_>, response: WriteResponse, synchronou
     Results::Copy(Ok(CopyOk { response, requirements })).encode(context.out);
 }
 
-/// The reply carries the stateid of the copy (section 15.2.3).
+/// The reply carries the stateid of the copy (§15.2.3).
 fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copying) -> OpResult {
     let client = context.turn()?.client;
     let (key, terms) = (pair.to.key(), context.terms());

@@ -1,4 +1,4 @@
-//! CREATE (RFC 8881, section 18.4): all file types except regular files.
+//! CREATE (RFC 8881 §18.4): all file types except regular files.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::attr::FileType;
@@ -16,7 +16,7 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     let object = context.current_object()?;
     let Object::File(directory) = object else { return Err(Status::ROFS.into()) };
     let node = match args.kind {
-        // Section 18.4.3.
+        // §18.4.3.
         CreateType::Symlink(b"") => return Err(Status::INVAL.into()),
         CreateType::Symlink(text) => NewNode::Symlink(text),
         CreateType::Block(numbers) => NewNode::BlockDevice(numbers.major, numbers.minor),

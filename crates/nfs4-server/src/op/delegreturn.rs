@@ -1,4 +1,4 @@
-//! DELEGRETURN, DELEGPURGE and GET_DIR_DELEGATION (RFC 8881, sections 18.6, 18.5 and 18.39).
+//! DELEGRETURN, DELEGPURGE and GET_DIR_DELEGATION (RFC 8881 §18.6, 18.5 and 18.39).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{DelegpurgeArgs, DelegreturnArgs, GetDirDelegationReply, Results};
@@ -21,12 +21,12 @@ pub(crate) fn delegreturn(context: &mut CompoundContext<'_>, args: &DelegreturnA
     Ok(())
 }
 
-/// Section 18.5.3: NOTSUPP without CLAIM_DELEGATE_PREV.
+/// §18.5.3: NOTSUPP without CLAIM_DELEGATE_PREV.
 pub(crate) fn delegpurge(context: &mut CompoundContext<'_>, _: &DelegpurgeArgs) -> OpResult {
     Err(context.state(|state| state.purge_delegations()).into())
 }
 
-/// Section 18.39.3: no directory delegations.
+/// §18.39.3: no directory delegations.
 pub(crate) fn get_dir_delegation(context: &mut CompoundContext<'_>) -> OpResult {
     context.current_object()?;
     Results::GetDirDelegation(Ok(GetDirDelegationReply::Unavailable(false))).encode(context.out);

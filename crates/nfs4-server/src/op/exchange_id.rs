@@ -1,4 +1,4 @@
-//! EXCHANGE_ID (RFC 8881, section 18.35).
+//! EXCHANGE_ID (RFC 8881 §18.35).
 
 use vouch_nfs4::op::{ExchangeIdArgs, ExchangeIdFlags, ExchangeIdOk, ImplId, Results};
 use vouch_nfs4::{Bytes, ServerOwner, StateProtect, StateProtectReply, Status, Time};
@@ -8,7 +8,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 
 pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdArgs<'_>) -> OpResult {
-    // RFC 7862, section 14.1: a flag of 4.2.
+    // RFC 7862 §14.1: a flag of 4.2.
     if context.minor < 2 && args.flags.contains(ExchangeIdFlags::SUPP_FENCE_OPS) {
         return Err(Status::INVAL.into());
     }

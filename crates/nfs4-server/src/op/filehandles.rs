@@ -1,5 +1,5 @@
-//! PUTFH, PUTROOTFH, PUTPUBFH, GETFH, SAVEFH and RESTOREFH (RFC 8881, sections 18.19 to 18.21,
-//! 18.8, 18.27, 18.28).
+//! PUTFH, PUTROOTFH, PUTPUBFH, GETFH, SAVEFH and RESTOREFH (RFC 8881 §18.19 to 18.21, 18.8, 18.27,
+//! 18.28).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{GetfhOk, PutfhArgs, Results};
@@ -23,7 +23,7 @@ pub(crate) fn putrootfh(context: &mut CompoundContext<'_>) -> OpResult {
     Ok(())
 }
 
-/// The public filehandle is the root (section 18.20.4).
+/// The public filehandle is the root (§18.20.4).
 pub(crate) fn putpubfh(context: &mut CompoundContext<'_>) -> OpResult {
     let object = context.object(context.tree.root(context.connection.peer()))?;
     put(context, object)?;
@@ -41,7 +41,7 @@ pub(crate) fn getfh(context: &mut CompoundContext<'_>) -> OpResult {
 pub(crate) fn savefh(context: &mut CompoundContext<'_>) -> OpResult {
     let object = context.current_any()?.clone();
     context.saved = Some(object);
-    // Section 16.2.3.1.2.
+    // §16.2.3.1.2.
     context.saved_stateid = context.current_stateid;
     Results::Savefh(Ok(())).encode(context.out);
     Ok(())
@@ -49,7 +49,7 @@ pub(crate) fn savefh(context: &mut CompoundContext<'_>) -> OpResult {
 
 pub(crate) fn restorefh(context: &mut CompoundContext<'_>) -> OpResult {
     let Some(object) = context.saved.clone() else {
-        // RFC 7530, section 13.1.4.3; RFC 8881, section 15.2.
+        // RFC 7530 §13.1.4.3; RFC 8881 §15.2.
         return Err(if context.minor == 0 { Status::RESTOREFH } else { Status::NOFILEHANDLE }.into());
     };
     let stateid = context.saved_stateid;
@@ -59,14 +59,14 @@ pub(crate) fn restorefh(context: &mut CompoundContext<'_>) -> OpResult {
     Ok(())
 }
 
-/// Section 2.6.3.1.1: WRONGSEC, unless a following operation answers it.
+/// §2.6.3.1.1: WRONGSEC, unless a following operation answers it.
 fn put(context: &mut CompoundContext<'_>, object: Object) -> Result<(), OpError> {
     context.call.machine_admitted = false;
     if let Object::File(file) = &object
         && !file.grant.flavour_fits
         && !context.lookahead.next_op_checks_flavor()
     {
-        // Section 2.10.8.3: the machine returns its users' state under its own flavour.
+        // §2.10.8.3: the machine returns its users' state under its own flavour.
         context.admit_machine(file)?;
         context.call.machine_admitted = true;
     }

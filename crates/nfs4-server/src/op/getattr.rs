@@ -1,4 +1,4 @@
-//! GETATTR (RFC 8881, section 18.7).
+//! GETATTR (RFC 8881 §18.7).
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::{GetattrArgs, Op};
@@ -10,12 +10,12 @@ use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
 
 pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> OpResult {
-    // Section 5.5.
+    // §5.5.
     if !args.wanted.and(Attributes::WRITE_ONLY).is_empty() {
         return Err(Status::INVAL.into());
     }
     let (object, wanted) = match (context.current_object(), context.current_any()?) {
-        // Section 11.4.1.
+        // §11.4.1.
         (Err(OpError::Status(Status::MOVED)), absent) if args.wanted.has(Attr::FS_LOCATIONS.0) => {
             (absent.clone(), args.wanted.and(attributes::ABSENT))
         }

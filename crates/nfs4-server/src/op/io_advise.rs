@@ -1,4 +1,4 @@
-//! IO_ADVISE (RFC 7862, section 15.5).
+//! IO_ADVISE (RFC 7862 §15.5).
 
 use vouch_nfs4::op::{IoAdvice, IoAdviseArgs, IoAdviseOk, Results};
 use vouch_nfs4::{Bitmap, Status};
@@ -24,7 +24,7 @@ pub(crate) fn io_advise(context: &mut CompoundContext<'_>, args: &IoAdviseArgs) 
             used = used.with(hint as u32);
         }
     }
-    // Section 15.5.3.
+    // §15.5.3.
     Results::IoAdvise(Ok(IoAdviseOk { hints: used })).encode(context.out);
     Ok(())
 }

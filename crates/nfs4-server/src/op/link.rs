@@ -1,4 +1,4 @@
-//! LINK (RFC 8881, section 18.9).
+//! LINK (RFC 8881 §18.9).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{LinkArgs, LinkOk, Results};
@@ -23,7 +23,7 @@ pub(crate) fn link(context: &mut CompoundContext<'_>, args: &LinkArgs<'_>) -> Op
     }
     directory.writable()?;
     crate::files::directory::require_no_junction(context, &directory, name).map_err(|_| OpError::Status(Status::EXIST))?;
-    // Section 10.4: delegation holders cache the link count.
+    // §10.4: delegation holders cache the link count.
     delegation_conflict::recall_for_change(context, &file)?;
     let change = context.change_names(
         &directory,

@@ -1,5 +1,4 @@
-//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881, sections 18.10 to 18.12; RFC 7530, section
-//! 16.37).
+//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881 §18.10 to 18.12; RFC 7530 §16.37).
 
 use std::borrow::Cow;
 
@@ -24,7 +23,7 @@ pub(crate) fn lock(context: &mut CompoundContext<'_>, args: &LockArgs<'_>) -> Op
     let turn = in_turn_by_stateid(context, stateid, seq);
     in_turn(context, turn, |context| {
         if let (Locker::New(new), 0) = (&args.locker, context.minor) {
-            // RFC 7530, section 16.10.5.
+            // RFC 7530 §16.10.5.
             let caller = context.proven();
             context.state(|state| state.v40_client(new.owner.client, caller.as_ref(), now))?;
         }
@@ -97,7 +96,7 @@ pub(crate) fn release_lockowner(context: &mut CompoundContext<'_>, args: &Releas
     Ok(())
 }
 
-/// RFC 8881, section 18.10.3: only regular files have locks.
+/// RFC 8881 §18.10.3: only regular files have locks.
 fn lockable(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
     let file = context.current_file(Status::ISDIR)?;
     match file.files().attributes(&file.id, context.blocking)?.file_type {
@@ -117,7 +116,7 @@ fn mode(kind: LockType) -> (Mode, bool) {
     }
 }
 
-/// RFC 8881, section 18.10.3.
+/// RFC 8881 §18.10.3.
 fn refused(context: &mut CompoundContext<'_>, error: LockError) -> OpResult {
     let denied = match error {
         LockError::Status(status) => return Err(status.into()),

@@ -1,4 +1,4 @@
-//! LOOKUP and LOOKUPP (RFC 8881, sections 18.13 and 18.14).
+//! LOOKUP and LOOKUPP (RFC 8881 §18.13 and 18.14).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{LookupArgs, Results};
@@ -11,7 +11,7 @@ use crate::files::file_ref::Object;
 pub(crate) fn lookup(context: &mut CompoundContext<'_>, args: &LookupArgs<'_>) -> OpResult {
     context.current_any()?;
     let found = find(context, args.name)?;
-    // Section 2.6.3.1.1.3: of the found file.
+    // §2.6.3.1.1.3: of the found file.
     if matches!(&found, Object::File(file) if !file.grant.flavour_fits) {
         return Err(Status::WRONGSEC.into());
     }

@@ -1,4 +1,4 @@
-//! OFFLOAD_STATUS and OFFLOAD_CANCEL (RFC 7862, sections 15.9 and 15.8).
+//! OFFLOAD_STATUS and OFFLOAD_CANCEL (RFC 7862 §15.9 and 15.8).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{OffloadCancelArgs, OffloadStatusArgs, OffloadStatusOk, Results};

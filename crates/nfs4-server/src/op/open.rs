@@ -1,4 +1,4 @@
-//! OPEN (RFC 8881, section 18.16; RFC 7530, section 16.16).
+//! OPEN (RFC 8881 §18.16; RFC 7530 §16.16).
 
 mod create;
 
@@ -58,14 +58,14 @@ fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: Clien
     }
     let (share, want) = (Share::new(args.access, args.deny)?, Want::new(args.access)?);
     let (claim, name) = claim(context, &args.claim)?;
-    // RFC 9754, sections 4 and 5: an extension of 4.2.
+    // RFC 9754 §4 and 5: an extension of 4.2.
     let asked = |bit: ShareAccess| context.minor >= 2 && args.access.contains(bit);
     let extensions =
         DelegationExtensions { times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS), for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION) };
     let opener = context.proven().filter(|_| context.minor == 0);
     let request = OpenRequest { client, owner, share, want, extensions, claim, terms: context.terms(), opener: opener.as_ref() };
     let (file, found, opened) = match &args.how {
-        // RFC 8881, section 18.16.3: only CLAIM_NULL creates files.
+        // RFC 8881 §18.16.3: only CLAIM_NULL creates files.
         OpenHow::Create(how) => match args.claim {
             OpenClaim::Null(name) => create::create(context, &request, name, how)?,
             _ => return Err(Status::INVAL.into()),
@@ -130,7 +130,7 @@ fn existing(
         FileType::Regular => {}
         FileType::Directory => return Err(Status::ISDIR.into()),
         FileType::Symlink => return Err(Status::SYMLINK.into()),
-        // RFC 7530, section 16.16.5; RFC 8881, section 18.16.3.
+        // RFC 7530 §16.16.5; RFC 8881 §18.16.3.
         _ if context.minor == 0 => return Err(Status::SYMLINK.into()),
         _ => return Err(Status::WRONG_TYPE.into()),
     }
@@ -149,8 +149,8 @@ fn existing(
         rights.err().unwrap_or(status.into())
     })?;
     let wanted = OpenAccess { read: plan.union.reads(), write: plan.union.writes() };
-    // A reclaimed open was allowed before the restart (RFC 8881, section 8.4.2.1). A new file's
-    // mode applies to later callers.
+    // A reclaimed open was allowed before the restart (RFC 8881 §8.4.2.1). A new file's mode
+    // applies to later callers.
     let owner = attributes.uid == file.grant.caller.uid;
     let made = made.filter(|_| owner);
     let may_open = made.is_some() || owner && matches!(request.claim, Claim::Previous(_));
@@ -216,7 +216,7 @@ fn open_file(
     })
 }
 
-/// RFC 8881, section 18.16.3.
+/// RFC 8881 §18.16.3.
 fn truncate_to_zero(context: &mut CompoundContext<'_>, file: &FileRef, open: &dyn OpenFile) -> Result<(), OpError> {
     match open.access().write {
         true => open.truncate(0)?,
@@ -282,7 +282,7 @@ fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &OpenOutcome,
     context.result_stateid(opened.stateid);
 }
 
-/// RFC 8881, section 10.4.1: the ACE allows nobody, so the client asks by ACCESS.
+/// RFC 8881 §10.4.1: the ACE allows nobody, so the client asks by ACCESS.
 fn delegation(granted: Granted, times: bool) -> Delegation<'static> {
     let permissions = Ace { kind: AceType::ALLOW, flags: AceFlags(0), mask: AceMask(0), who: Bytes(b"") };
     match granted {

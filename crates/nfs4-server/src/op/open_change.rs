@@ -1,4 +1,4 @@
-//! OPEN_CONFIRM (RFC 7530, section 16.18) and OPEN_DOWNGRADE (RFC 8881, section 18.18).
+//! OPEN_CONFIRM (RFC 7530 §16.18) and OPEN_DOWNGRADE (RFC 8881 §18.18).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{OpenConfirmArgs, OpenConfirmOk, OpenDowngradeArgs, OpenDowngradeOk, Results, ShareAccess};
@@ -25,7 +25,7 @@ pub(crate) fn downgrade(context: &mut CompoundContext<'_>, args: &OpenDowngradeA
     let now = context.now.mono_ms;
     let turn = in_turn_by_stateid(context, stateid, args.seq);
     in_turn(context, turn, |context| {
-        // RFC 8881, section 18.18.3: 4.1 ignores delegation wants here.
+        // RFC 8881 §18.18.3: 4.1 ignores delegation wants here.
         if context.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
             return Err(Status::INVAL.into());
         }

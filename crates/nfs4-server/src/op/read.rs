@@ -1,4 +1,4 @@
-//! READ (RFC 8881, section 18.22).
+//! READ (RFC 8881 §18.22).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{ReadArgs, ReadWriter};

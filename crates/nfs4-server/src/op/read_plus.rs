@@ -1,4 +1,4 @@
-//! READ_PLUS (RFC 7862, section 15.10): data, and holes where the file system records them.
+//! READ_PLUS (RFC 7862 §15.10): data, and holes where the file system records them.
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{ReadPlusArgs, ReadPlusWriter};
@@ -48,7 +48,7 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
             break;
         }
     }
-    // Section 15.10.3.
+    // §15.10.3.
     writer.finish(context.out, at >= size || args.offset >= size);
     Ok(())
 }

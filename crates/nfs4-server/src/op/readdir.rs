@@ -1,4 +1,4 @@
-//! READDIR (RFC 8881, section 18.23).
+//! READDIR (RFC 8881 §18.23).
 
 use std::ops::ControlFlow;
 
@@ -38,14 +38,14 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     if !args.wanted.and(Attributes::WRITE_ONLY).is_empty() {
         return Err(Status::INVAL.into());
     }
-    // Section 18.23.3.
+    // §18.23.3.
     if matches!(args.cookie.0, 1 | 2) {
         return Err(Status::BAD_COOKIE.into());
     }
     if args.cookie.0 != 0 && args.verifier.0 != VERIFIER {
         return Err(Status::NOT_SAME.into());
     }
-    // Section 18.23.3: maxcount covers the result without the status.
+    // §18.23.3: maxcount covers the result without the status.
     let len_max =
         (args.max_count as usize).min(context.reply_room_len().saturating_sub(8)).min(context.server.config().limits.io_len_max as usize);
     if len_max < 8 + TAIL_LEN {
@@ -62,7 +62,7 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     };
     debug_assert!(context.out.len() >= context.result_at + HEAD_LEN, "entries are only added");
     if list.entries == 0 && !eof {
-        // Section 18.23.3.
+        // §18.23.3.
         return Err(list.stopped.unwrap_or(Status::TOOSMALL.into()));
     }
     context.out.bool(false);
@@ -186,8 +186,8 @@ impl Listing {
         context.file_view(file, attributes, self.wanted)
     }
 
-    /// An export's root replaces its directory (section 7.7). Under a wrong flavour, the
-    /// mount point is listed with the failure in rdattr_error (section 18.23.3).
+    /// An export's root replaces its directory (§7.7). Under a wrong flavour, the mount point is
+    /// listed with the failure in rdattr_error (§18.23.3).
     fn child(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], child: Child) -> ControlFlow<()> {
         let id = match child {
             Child::Node(id) => {
@@ -213,7 +213,7 @@ impl Listing {
         }
     }
 
-    /// Section 11.4.2.
+    /// §11.4.2.
     fn referral(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], id: ExportId) -> ControlFlow<()> {
         let wanted = self.wanted.and(attributes::ABSENT);
         let fails = !self.wanted.has(Attr::FS_LOCATIONS.0);
@@ -238,7 +238,7 @@ impl Listing {
         self.put(context, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))
     }
 
-    /// A failure ends the operation unless rdattr_error was requested (section 5.8.1.12).
+    /// A failure ends the operation unless rdattr_error was requested (§5.8.1.12).
     fn put(
         &mut self,
         context: &mut CompoundContext<'_>,

@@ -1,4 +1,4 @@
-//! READLINK (RFC 8881, section 18.24).
+//! READLINK (RFC 8881 §18.24).
 
 use vouch_nfs4::op::{LINK_TEXT_LEN_MAX, ReadlinkOk, Results};
 use vouch_nfs4::{Bytes, Status};
@@ -8,7 +8,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 
 pub(crate) fn readlink(context: &mut CompoundContext<'_>) -> OpResult {
-    // RFC 8881, section 18.24.3; RFC 7530, section 16.24.4.
+    // RFC 8881 §18.24.3; RFC 7530 §16.24.4.
     let wrong = if context.minor == 0 { Status::INVAL } else { Status::WRONG_TYPE };
     let file = context.current_file(wrong)?;
     if file.files().attributes(&file.id, context.blocking)?.file_type != FileType::Symlink {

@@ -1,4 +1,4 @@
-//! REMOVE (RFC 8881, section 18.25).
+//! REMOVE (RFC 8881 §18.25).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{RemoveArgs, RemoveOk, Results};
@@ -20,7 +20,7 @@ pub(crate) fn remove(context: &mut CompoundContext<'_>, args: &RemoveArgs<'_>) -
     if attributes.links == 1 {
         crate::files::open_file::may_free(context, attributes.size)?;
     }
-    // Section 10.4.
+    // §10.4.
     delegation_conflict::recall_for_change(context, &directory.with(id))?;
     let (change, gone) = context.change_names(
         &directory,

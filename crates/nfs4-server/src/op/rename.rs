@@ -1,4 +1,4 @@
-//! RENAME (RFC 8881, section 18.26).
+//! RENAME (RFC 8881 §18.26).
 
 use vouch_nfs4::op::{RenameArgs, RenameOk, Results};
 use vouch_nfs4::{ChangeId, ChangeInfo, Status};
@@ -31,7 +31,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         Err(Error::NotFound) => None,
         Err(error) => return Err(error.into()),
     };
-    // Two names of one file (section 18.26.3).
+    // Two names of one file (§18.26.3).
     if replaced.as_ref().is_some_and(|(id, _)| *id == moved) {
         let (source, target) = (unchanged(context, &from)?, unchanged(context, &to)?);
         Results::Rename(Ok(RenameOk { source, target })).encode(context.out);
@@ -55,7 +55,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         },
     );
     let renamed = renamed.map_err(|error| match error {
-        // Section 18.26.3.
+        // §18.26.3.
         Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => OpError::Status(Status::EXIST),
         error => error.into(),
     })?;
@@ -67,8 +67,8 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     Ok(())
 }
 
-/// Recalls the delegations of both files (section 10.4), and checks the quota of a file that the
-/// rename frees.
+/// Recalls the delegations of both files (§10.4), and checks the quota of a file that the rename
+/// frees.
 fn recall_before_rename(
     context: &mut CompoundContext<'_>,
     moved: &FileRef,

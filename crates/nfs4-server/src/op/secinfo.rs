@@ -1,4 +1,4 @@
-//! SECINFO and SECINFO_NO_NAME (RFC 8881, sections 18.29 and 18.45).
+//! SECINFO and SECINFO_NO_NAME (RFC 8881 §18.29 and 18.45).
 
 use vouch_nfs4::op::{Op, Results, SecinfoArgs, SecinfoNoNameArgs, SecinfoOk, SecinfoStyle};
 use vouch_nfs4::{Bytes, GssInfo, GssService, List, SecInfo, Status};
@@ -13,7 +13,7 @@ const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
 
 pub(crate) fn secinfo(context: &mut CompoundContext<'_>, args: &SecinfoArgs<'_>) -> OpResult {
     context.current_any()?;
-    // Never refused for the flavour (section 18.29.3).
+    // Never refused for the flavour (§18.29.3).
     let object = match crate::files::directory::find(context, args.name) {
         // The machine credential does not learn whether the name exists.
         Err(OpError::Status(Status::ACCESS)) if context.machine_operations().has(Op::SECINFO.0) => context.current_any()?.clone(),
@@ -41,7 +41,7 @@ pub(crate) fn secinfo_no_name(context: &mut CompoundContext<'_>, args: &SecinfoN
     Ok(())
 }
 
-/// Section 2.6.3.1.1.8.
+/// §2.6.3.1.1.8.
 fn consume_current_filehandle(context: &mut CompoundContext<'_>) {
     if context.minor > 0 {
         context.current = None;

@@ -1,4 +1,4 @@
-//! SEEK (RFC 7862, section 15.11).
+//! SEEK (RFC 7862 §15.11).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{DataContent, Results, SeekArgs, SeekOk};
@@ -12,7 +12,7 @@ pub(crate) fn seek(context: &mut CompoundContext<'_>, args: &SeekArgs) -> OpResu
     let file = context.current_file(Status::ISDIR)?;
     let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Read)?;
     let size = open.file().attributes()?.size;
-    // Section 15.11.3.
+    // §15.11.3.
     if args.offset >= size {
         return Err(Status::NXIO.into());
     }
@@ -23,7 +23,7 @@ pub(crate) fn seek(context: &mut CompoundContext<'_>, args: &SeekArgs) -> OpResu
     let ok = match open.file().seek(args.offset, target) {
         // The end counts as a hole.
         Ok(offset) => SeekOk { eof: offset >= size, offset },
-        // Section 15.11.3.
+        // §15.11.3.
         Err(Error::NoSuchRegion) => SeekOk { eof: true, offset: size },
         Err(error) => return Err(error.into()),
     };

@@ -1,4 +1,4 @@
-//! RFC 8881, sections 18.33, 18.34, 18.36, 18.37, 18.50 and 18.51.
+//! RFC 8881 §18.33, 18.34, 18.36, 18.37, 18.50 and 18.51.
 
 use vouch_nfs4::op::{
     BackchannelCtlArgs, BindConnArgs, CreateSessionArgs, DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs, Results,
@@ -47,7 +47,7 @@ fn usable_callback_contexts<'a>(
 }
 
 pub(crate) fn destroy_session(context: &mut CompoundContext<'_>, args: &DestroySessionArgs) -> OpResult {
-    // A session that ends itself must do so last (section 18.37.3).
+    // A session that ends itself must do so last (§18.37.3).
     if context.turn().is_ok_and(|turn| turn.ok.session == args.session) && context.lookahead.next().is_some() {
         return Err(Status::NOT_ONLY_OP.into());
     }

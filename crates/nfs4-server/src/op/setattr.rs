@@ -1,4 +1,4 @@
-//! SETATTR (RFC 8881, section 18.30).
+//! SETATTR (RFC 8881 §18.30).
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::{Results, SetattrArgs, SetattrFailure, SetattrOk};
@@ -34,14 +34,14 @@ pub(crate) fn setattr(context: &mut CompoundContext<'_>, args: &SetattrArgs<'_>)
         Some(_) => Some(open_for_size(context, &file, attributes.file_type, &args.stateid)?),
         None => None,
     };
-    // Section 10.4.
+    // §10.4.
     delegation_conflict::recall_for_setattr(context, &file, settings.set.size.is_some())?;
     take_times(context, &file, &args.stateid, &attributes, &mut settings)?;
     if !settings.set.is_empty() {
         file.files().set_attributes(&file.grant.caller, &file.id, open.as_deref().map(OpenState::file), &settings.set)?;
     }
     if let Err(stop) = set_acls(&file, &settings) {
-        // All but the ACL was set (section 18.30.3).
+        // All but the ACL was set (§18.30.3).
         let OpError::Status(status) = stop else { return Err(stop) };
         let attrs_set = settings.mask.minus(crate::attributes::ACL);
         Results::Setattr(Err(SetattrFailure { status, attrs_set })).encode(context.out);
@@ -52,7 +52,7 @@ pub(crate) fn setattr(context: &mut CompoundContext<'_>, args: &SetattrArgs<'_>)
     Ok(())
 }
 
-/// Times from the holder of a delegation (RFC 9754, section 5), unless not later than the file's.
+/// Times from the holder of a delegation (RFC 9754 §5), unless not later than the file's.
 fn take_times(
     context: &mut CompoundContext<'_>,
     file: &FileRef,
@@ -75,7 +75,7 @@ fn take_times(
     Ok(())
 }
 
-/// Section 18.30.3.
+/// §18.30.3.
 fn open_for_size(context: &mut CompoundContext<'_>, file: &FileRef, kind: FileType, stateid: &Stateid) -> Result<OpenHandle, OpError> {
     match kind {
         FileType::Regular => open_file::open_for(context, file, stateid, IoPurpose::Write),

@@ -1,4 +1,4 @@
-//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW (RFC 7530, sections 16.33, 16.34 and 16.29).
+//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW (RFC 7530 §16.33, 16.34 and 16.29).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,8 +13,8 @@ use crate::state::{Callback40, Credential, SetClientError};
 pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidArgs<'_>) -> OpResult {
     let location = &args.callback.location;
     let callback = Callback40 {
-        // Callbacks would have to prove this server to the client (section 3.3.3), or to use TLS.
-        // Neither is supported, so such clients get no delegations.
+        // Callbacks would have to prove this server to the client (§3.3.3), or to use TLS. Neither
+        // is supported, so such clients get no delegations.
         address: if context.flavour.is_proven() || context.connection.transport() > Transport::Clear {
             None
         } else {
@@ -69,8 +69,8 @@ pub(crate) fn renew(context: &mut CompoundContext<'_>, args: &RenewArgs) -> OpRe
     Ok(())
 }
 
-/// A universal address (RFC 5665, sections 5.2.3.3 and 5.2.3.4). Must be the caller's own, so that
-/// the server connects to no third party.
+/// A universal address (RFC 5665 §5.2.3.3 and 5.2.3.4). Must be the caller's own, so that the
+/// server connects to no third party.
 fn address(location: &NetAddr<'_>, peer: IpAddr) -> Option<SocketAddr> {
     let (netid, text) = (std::str::from_utf8(&location.netid).ok()?, std::str::from_utf8(&location.address).ok()?);
     if !matches!(netid, "tcp" | "tcp6") {

@@ -1,4 +1,4 @@
-//! TEST_STATEID and FREE_STATEID (RFC 8881, sections 18.48 and 18.38).
+//! TEST_STATEID and FREE_STATEID (RFC 8881 §18.48 and 18.38).
 
 use vouch_nfs4::List;
 use vouch_nfs4::op::{FreeStateidArgs, Results, TestStateidArgs, TestStateidOk};

@@ -1,4 +1,4 @@
-//! VERIFY and NVERIFY (RFC 8881, sections 18.31 and 18.15).
+//! VERIFY and NVERIFY (RFC 8881 §18.31 and 18.15).
 
 use vouch_nfs4::op::{Results, VerifyArgs};
 use vouch_nfs4::{Fattr, Status, Wire as _};
@@ -27,8 +27,7 @@ pub(crate) fn nverify(context: &mut CompoundContext<'_>, args: &VerifyArgs<'_>) 
 
 fn same(context: &mut CompoundContext<'_>, theirs: &Fattr<'_>) -> Result<bool, OpError> {
     let object = context.current_object()?;
-    // Section 18.31.3: ATTRNOTSUPP for unsupported attributes, INVAL for incomparable
-    // ones.
+    // §18.31.3: ATTRNOTSUPP for unsupported attributes, INVAL for incomparable ones.
     let mut view = context.view(&object, theirs.mask)?;
     let wanted = theirs.comparison(view.supported())?;
     if let Object::File(file) = &object {

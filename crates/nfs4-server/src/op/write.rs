@@ -1,4 +1,4 @@
-//! WRITE (RFC 8881, section 18.32).
+//! WRITE (RFC 8881 §18.32).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, StableHow, WriteArgs, WriteOk};
@@ -13,7 +13,7 @@ pub(crate) fn write(context: &mut CompoundContext<'_>, args: &WriteArgs<'_>) -> 
     file.writable()?;
     let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Write)?;
     let data = &args.data.0[..args.data.0.len().min(context.server.config().limits.io_len_max as usize)];
-    // Section 18.32.3.
+    // §18.32.3.
     if args.offset.checked_add(data.len() as u64).is_none_or(|end| end > file.grant.site.traits.file_size_max) {
         return Err(Status::FBIG.into());
     }

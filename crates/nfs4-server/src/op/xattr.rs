@@ -1,4 +1,4 @@
-//! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276, section 8.4).
+//! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276 §8.4).
 
 use vouch_nfs4::op::{
     GetxattrArgs, GetxattrOk, ListxattrsArgs, ListxattrsOk, RemovexattrArgs, Results, SetxattrArgs, SetxattrOption, XATTR_NAMES_MAX,
@@ -58,7 +58,7 @@ pub(crate) fn removexattr(context: &mut CompoundContext<'_>, args: &RemovexattrA
 pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArgs) -> OpResult {
     let file = supporting(context)?;
     let names = file.files().xattrs(&file.grant.caller, &file.id, context.blocking)?;
-    // The cookie depends on the name, so it survives changes of other attributes (section 8.4.3.3).
+    // The cookie depends on the name, so it survives changes of other attributes (§8.4.3.3).
     let with_cookie = |name: &Vec<u8>| (name_cookie::of_name(name), name.clone());
     let mut rest: Vec<(u64, Vec<u8>)> = names.iter().map(with_cookie).filter(|(cookie, _)| *cookie > args.cookie.0).collect();
     rest.sort_unstable();
@@ -85,7 +85,7 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
     Ok(())
 }
 
-/// Section 8.1.
+/// §8.1.
 fn supporting(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
     let file = context.current_file(Status::NOTSUPP)?;
     if !file.grant.site.traits.xattrs {

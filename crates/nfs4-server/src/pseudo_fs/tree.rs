@@ -1,5 +1,5 @@
-//! The pseudo file system (RFC 8881, section 7.3) joins all exports in one tree. A change of the
-//! exports rebuilds it.
+//! The pseudo file system (RFC 8881 §7.3) joins all exports in one tree. A change of the exports
+//! rebuilds it.
 //!
 //! A node stands for a path that leads to exports. An export with others below it has a node too,
 //! for clients that may not see the upper export. A client that sees the upper export passes

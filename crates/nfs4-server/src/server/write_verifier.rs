@@ -1,4 +1,4 @@
-//! The write verifier (RFC 8881, section 18.32.3).
+//! The write verifier (RFC 8881 §18.32.3).
 //!
 //! The kernel reports lost data once per descriptor. So a failed sync changes the verifier for all
 //! clients, and a successful one waits for concurrent syncs of the file: one of these may have

@@ -24,7 +24,7 @@ pub(crate) enum StateEffect<F> {
         key: Vec<u8>,
     },
     /// Delete the earlier records that were not persisted again. Must be durable before any reply
-    /// that grace would have refused (RFC 8881, section 8.4.3).
+    /// that grace would have refused (RFC 8881 §8.4.3).
     GraceEnded,
     /// Log that the client may reclaim nothing.
     AddressMismatch {

@@ -15,7 +15,7 @@ use crate::state::owner::sequence::table_full_status;
 use crate::state::stateid::entry::{Entry, Kind, OwnerKind};
 
 impl<F: Clone> State<F> {
-    /// Checked before a file is created (RFC 8881, section 8.4.2).
+    /// Checked before a file is created (RFC 8881 §8.4.2).
     pub(crate) fn admits(&mut self, client: ClientKey, _now: u64) -> Result<(), Status> {
         self.client(client)?;
         self.admit_new(client)

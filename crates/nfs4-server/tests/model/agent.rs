@@ -45,7 +45,7 @@ pub(crate) struct Agent {
     cb_seqs: HashMap<u32, SlotSeq>,
 }
 
-/// An owner's seqid stays (RFC 7530, section 9.1.7).
+/// An owner's seqid stays (RFC 7530 §9.1.7).
 const SEQID_KEPT: [Status; 7] = [
     Status::STALE_CLIENTID,
     Status::STALE_STATEID,

@@ -217,7 +217,7 @@ impl Simulation {
         }
     }
 
-    /// RFC 8881, section 10.2.1.
+    /// RFC 8881 §10.2.1.
     fn check_flags(&mut self, agent: usize) {
         if self.agents[agent].minor == 0 {
             return;

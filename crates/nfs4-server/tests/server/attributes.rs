@@ -3,7 +3,7 @@ use vouch_vfs::{FileSystem as _, PosixAcl, PosixAclEntry, PosixAclKind, PosixAcl
 
 use crate::prelude::*;
 
-// RFC 8881, section 5.6.
+// RFC 8881 §5.6.
 #[test]
 fn every_supported_attribute_can_be_read() {
     let fixture = Fixture::new();
@@ -20,13 +20,13 @@ fn every_supported_attribute_can_be_read() {
             let values = attributes(&list[0]);
             let missing = wanted.minus(values.present(wanted));
             assert!(missing.is_empty(), "{path:?} {missing:?}");
-            // The pseudo file system has no creation time (RFC 8881, section 5.8.1.1).
+            // The pseudo file system has no creation time (RFC 8881 §5.8.1.1).
             assert_eq!((supported.has(50), values.time_create.is_some()), (!path.is_empty(), !path.is_empty()), "{path:?}");
         }
     }
 }
 
-// RFC 8881, section 18.30.
+// RFC 8881 §18.30.
 #[test]
 fn setattr_values_are_returned_by_getattr() {
     let mut client = Client::with_file();
@@ -49,7 +49,7 @@ fn setattr_values_are_returned_by_getattr() {
     assert_eq!(values.mode.unwrap() & 0o777, 0o751);
 }
 
-// RFC 8881, sections 5.5, 5.9, 6.2.4, 3.3.1.
+// RFC 8881 §5.5, 5.9, 6.2.4, 3.3.1.
 #[test]
 fn setattr_refuses_invalid_attributes() {
     let mut client = Client::with_file();
@@ -68,7 +68,7 @@ fn setattr_refuses_invalid_attributes() {
     assert_eq!(client.status(&["export", "f"], &[getattr(&[48])]), Status::INVAL);
 }
 
-// RFC 8881, sections 18.31 and 18.15.
+// RFC 8881 §18.31 and 18.15.
 #[test]
 fn verify_and_nverify_compare_attributes() {
     let mut client = Client::with_file();
@@ -83,7 +83,7 @@ fn verify_and_nverify_compare_attributes() {
     assert_eq!(client.status(path, &[nverify(&other)]), Status::OK);
 }
 
-// RFC 8881, section 6.
+// RFC 8881 §6.
 #[test]
 fn acl_is_readable_and_changes_the_mode() {
     let mut client = Client::with_file();
@@ -120,7 +120,7 @@ fn compares_acl_longer_than_a_call() {
     assert_eq!(client.status(&["export", "f"], &[Args::Nverify(nverify)]), Status::OK);
 }
 
-// RFC 7862, section 12.2.3.
+// RFC 7862 §12.2.3.
 #[test]
 fn change_attr_type_is_reported_on_read_only_file_systems() {
     const TYPE: u32 = 79;

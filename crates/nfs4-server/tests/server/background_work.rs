@@ -23,7 +23,7 @@ fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>)
 
 fn set_size(client: &mut Client<'_>, name: &str, stateid: Stateid, len: u64) -> bool {
     let attrs = size(len);
-    // Seqid 0 means the current one (RFC 8881, section 8.2.2).
+    // Seqid 0 means the current one (RFC 8881 §8.2.2).
     let stateid = Stateid { seq: vouch_nfs4::StateSeq(0), ..stateid };
     would_block(client, &[lookup(name), Args::Setattr(op::SetattrArgs { stateid, attrs: attrs.fattr() })]).0
 }

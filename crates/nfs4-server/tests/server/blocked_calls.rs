@@ -66,7 +66,7 @@ fn async_export_does_not_wait_for_sync() {
     assert_eq!(fixture.run_to_status(&mut call, Blocking::Forbidden), Status::OK);
 }
 
-// A client retries only after its connection broke (RFC 7530, section 3.1.1).
+// A client retries only after its connection broke (RFC 7530 §3.1.1).
 #[test]
 fn retry_of_call_in_progress_closes_its_connection() {
     let fixture = Fixture::new();

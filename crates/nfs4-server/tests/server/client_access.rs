@@ -55,7 +55,7 @@ fn send_setclientid(fixture: &Fixture, from: &Arc<Connection>) -> Status {
     call_op(fixture, from, 0, setclientid("one")).0
 }
 
-// RFC 8881, section 18.35.4, case 5.
+// RFC 8881 §18.35.4, case 5.
 #[test]
 fn restart_from_other_host_keeps_state_of_live_client() {
     let fixture = Fixture::new();

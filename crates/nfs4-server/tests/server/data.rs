@@ -10,7 +10,7 @@ fn write(stateid: Stateid, offset: u64, data: &'static [u8]) -> Args<'static> {
     Args::Write(op::WriteArgs { stateid, offset, stable: op::StableHow::Unstable, data: Bytes(data) })
 }
 
-// RFC 7862, sections 15.1, 15.4, 15.10 and 15.11.
+// RFC 7862 §15.1, 15.4, 15.10 and 15.11.
 #[test]
 fn seek_and_read_plus_report_deallocated_holes() {
     let mut client = Client::alone();
@@ -41,7 +41,7 @@ fn seek_and_read_plus_report_deallocated_holes() {
     );
 }
 
-// RFC 7862, section 15.2.
+// RFC 7862 §15.2.
 #[test]
 fn copy_transfers_a_range_between_files() {
     let mut client = Client::alone();
@@ -59,7 +59,7 @@ fn copy_transfers_a_range_between_files() {
     assert_eq!(client.run(&with_both_files(copy(0, 1, destination, source))).0, Status::BAD_STATEID);
 }
 
-// A count of zero means up to the end of the file (RFC 7862, sections 15.2.3 and 15.13.3).
+// A count of zero means up to the end of the file (RFC 7862 §15.2.3 and 15.13.3).
 #[test]
 fn copy_and_clone_refuse_overlapping_ranges() {
     let mut client = Client::alone();
@@ -83,7 +83,7 @@ fn copy_and_clone_refuse_overlapping_ranges() {
     assert_eq!((status(copy(16_385, 0, 0)), status(copy(0, 100, 101))), (Status::INVAL, Status::INVAL));
 }
 
-// RFC 8276, section 8.4.
+// RFC 8276 §8.4.
 #[test]
 fn extended_attributes_are_set_listed_and_removed() {
     let mut client = Client::with_file();
@@ -103,7 +103,7 @@ fn extended_attributes_are_set_listed_and_removed() {
     assert_eq!(client.status(FILE, &[Args::Removexattr(op::RemovexattrArgs { name: Name(b"a") })]), Status::NOXATTR);
 }
 
-// RFC 8881, sections 18.10 to 18.12.
+// RFC 8881 §18.10 to 18.12.
 #[test]
 fn lock_conflicts_with_lock_of_other_client() {
     let fixture = Fixture::new();
@@ -148,7 +148,7 @@ fn export_options_limit_access() {
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o644);
     assert_eq!(client.status(&["rw"], &[open_by_name("f", Some(&attrs))]), Status::OK);
-    // RFC 8881, section 15.1.2.7.
+    // RFC 8881 §15.1.2.7.
     for one in [open_by_name("g", Some(&attrs)), open_by_name("f", None), remove("f")] {
         assert_eq!(client.status(&["ro"], &[one]), Status::ROFS);
     }
@@ -156,13 +156,13 @@ fn export_options_limit_access() {
     let (_, list) = client.run_at(&["ro"], &[Args::Access(op::AccessArgs { access: requested })]);
     assert!(matches!(&list[0], Results::Access(Ok(ok)) if ok.access.0 & 0x1c == 0), "{list:?}");
     assert_eq!(client.status(&["squashed"], &[open_by_name("g", Some(&attrs))]), Status::ACCESS);
-    // RFC 8881, section 2.6.3.1.
+    // RFC 8881 §2.6.3.1.
     assert_eq!(client.status(&[], &[lookup("secure")]), Status::WRONGSEC);
     let (status, list) = client.run_at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"secure") }), Args::Getfh]);
     assert!(matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1) && status == Status::NOFILEHANDLE, "{list:?}");
 }
 
-// RFC 8881, section 18.32.3: a stateid is not a capability.
+// RFC 8881 §18.32.3: a stateid is not a capability.
 #[test]
 fn stateid_of_other_user_gives_no_write_access() {
     let mut client = Client::alone();
@@ -175,7 +175,7 @@ fn stateid_of_other_user_gives_no_write_access() {
     assert_eq!(attributes(&list[1]).size, Some(4));
 }
 
-// The client whose state ended for this call must not reclaim it (RFC 8881, section 8.4.3).
+// The client whose state ended for this call must not reclaim it (RFC 8881 §8.4.3).
 #[test]
 fn stateless_operations_wait_for_recovery_records() {
     let (fixture, mut client) = Client::with_fixture();
@@ -219,8 +219,8 @@ fn chmod(bits: u32) -> Args<'static> {
     setattr(attrs)
 }
 
-// The system reports lost data once, so only a new write verifier informs every client (RFC 8881,
-// sections 18.3.3 and 18.32.3).
+// The system reports lost data once, so only a new write verifier informs every client (RFC 8881
+// §18.3.3 and 18.32.3).
 #[test]
 fn write_verifier_changes_when_data_is_lost() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! RFC 8881, section 10.4.3; RFC 9754.
+//! RFC 8881 §10.4.3; RFC 9754.
 
 use vouch_nfs4::op::{Delegation, OpenResultFlags};
 use vouch_nfs4::{CallbackHead, ChangeId, Fattr, ReplyWriter, Time, cb};
@@ -186,7 +186,7 @@ fn delegated_times_move_forward_and_never_beyond_now() {
     }
 }
 
-// Only a user who may set the times, and only in 4.2 (RFC 9754, sections 5 and 3).
+// Only a user who may set the times, and only in 4.2 (RFC 9754 §5 and 3).
 #[test]
 fn timestamp_delegation_requires_owner_and_minor_version_2() {
     let fixture = Fixture::new();
@@ -227,8 +227,7 @@ fn recall_count(effects: &[Effect]) -> usize {
     effects.iter().filter(|effect| matches!(effect, Effect::Callback { record, .. } if is_recall(record))).count()
 }
 
-// An OPEN that truncates writes, whatever access it requests (RFC 8881, sections 10.4.4 and
-// 18.16.3).
+// An OPEN that truncates writes, whatever access it requests (RFC 8881 §10.4.4 and 18.16.3).
 #[test]
 fn truncating_open_recalls_delegations_of_others() {
     let write = |stateid| Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"data") });

@@ -1,4 +1,4 @@
-//! Stable data and metadata are on disk before the reply (RFC 8881, section 18.32.3).
+//! Stable data and metadata are on disk before the reply (RFC 8881 §18.32.3).
 
 use std::sync::atomic::AtomicBool;
 

@@ -40,7 +40,7 @@ fn with_layout(layout: Layout<'_>) -> Fixture {
 
 const MISSING_DIRECTORY: Layout<'_> = &[(&["srv"], &[], true), (&["srv", "no", "such", "in"], &[], true)];
 
-// RFC 8881, section 7.3.
+// RFC 8881 §7.3.
 #[test]
 fn pseudo_fs_leads_to_every_accessible_export() {
     // Layout, names in some directories, and paths that the client must not find.

@@ -1,4 +1,4 @@
-//! RFC 8881, section 2.6.3.1.
+//! RFC 8881 §2.6.3.1.
 
 use vouch_nfs4::{GssInfo, GssService, SecInfo};
 
@@ -23,7 +23,7 @@ fn offered_flavours(result: &Results<'static>) -> Vec<SecInfo<'static>> {
     }
 }
 
-// Sections 18.29 and 18.45.
+// §18.29 and 18.45.
 #[test]
 fn secinfo_lists_flavours_in_export_order() {
     let files = Arc::new(MemoryFs::new());
@@ -41,7 +41,7 @@ fn secinfo_lists_flavours_in_export_order() {
     let all = [&privacy_first[..], &[gss_info(GssService::None)]].concat();
     let (_, list) = client.run_at(&["first"], &[secinfo_no_name(op::SecinfoStyle::Parent)]);
     assert_eq!(offered_flavours(&list[0]), all);
-    // Section 18.29.3: works under a wrong flavour, for missing names too.
+    // §18.29.3: works under a wrong flavour, for missing names too.
     let handle = client.filehandle(&["first"], &[]);
     client.flavour = Flavour::Krb5;
     let put = putfh(handle);
@@ -73,7 +73,7 @@ fn open_current() -> Args<'static> {
     open(op::ShareAccess::READ, OpenHow::NoCreate, OpenClaim::Fh)
 }
 
-// Section 2.6.3.1.1.
+// §2.6.3.1.1.
 #[test]
 fn next_operation_decides_about_wrongsec() {
     let files = Arc::new(MemoryFs::new());
@@ -105,7 +105,7 @@ fn next_operation_decides_about_wrongsec() {
         (vec![put(), Args::Access(op::AccessArgs { access: op::Access(1) })], Some(0)),
         (vec![put(), Args::Getfh], Some(0)),
         (vec![put(), Args::Savefh, Args::Putrootfh, Args::Restorefh, getattr(&[1])], Some(3)),
-        // Section 2.6.3.1.2: LINK also checks the saved filehandle.
+        // §2.6.3.1.2: LINK also checks the saved filehandle.
         (vec![put(), Args::Savefh, putfh(right), Args::Link(op::LinkArgs { name: Name(b"l") })], Some(3)),
     ];
     for (ops, wrong) in cases {
@@ -115,7 +115,7 @@ fn next_operation_decides_about_wrongsec() {
         assert_eq!(found, wrong, "{names:?}: {list:?}");
         assert!(found.is_some() || status.is_ok(), "{names:?}: {list:?}");
     }
-    // 4.0 (RFC 7530, section 3.3.3.1): SECINFO keeps the current filehandle.
+    // 4.0 (RFC 7530 §3.3.3.1): SECINFO keeps the current filehandle.
     client.minor = 0;
     let (status, list) = client.send(&[put(), secinfo(), getattr(&[1])]);
     assert_eq!((list.len(), status), (3, Status::WRONGSEC), "{list:?}");
@@ -135,7 +135,7 @@ fn wrong_flavour_is_reported_before_unknown_account() {
     assert_eq!(client.status(&[], &[lookup("e")]), Status::ACCESS);
 }
 
-// Section 15.1.1.3. After ACCESS a client would discard its dirty data.
+// §15.1.1.3. After ACCESS a client would discard its dirty data.
 #[test]
 fn unanswered_name_lookup_returns_delay() {
     let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Sys, Flavour::Krb5p]));
@@ -166,7 +166,7 @@ fn kerberos_callers_may_use_any_port() {
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
 }
 
-// Section 18.35.4.
+// §18.35.4.
 #[test]
 fn clients_are_identified_by_principal() {
     let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Krb5, Flavour::Krb5p]));
@@ -188,7 +188,7 @@ fn clients_are_identified_by_principal() {
     assert!(attributes(&list[0]).file_type.is_some());
 }
 
-// Section 2.10.6.1.3.1.
+// §2.10.6.1.3.1.
 #[test]
 fn reply_cache_refuses_replay_under_other_flavour() {
     let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Krb5p]));
@@ -205,7 +205,7 @@ fn reply_cache_refuses_replay_under_other_flavour() {
     assert_eq!(client.send(&ops), (Status::OK, first));
 }
 
-// RFC 7530, section 3.1.1.
+// RFC 7530 §3.1.1.
 #[test]
 fn v40_reply_cache_refuses_replay_under_other_flavour() {
     let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Krb5p]));
@@ -221,7 +221,7 @@ fn v40_reply_cache_refuses_replay_under_other_flavour() {
     assert_eq!(client.send(&make), first);
 }
 
-// Section 18.23.3.
+// §18.23.3.
 #[test]
 fn readdir_lists_exports_of_other_flavours() {
     const RDATTR_ERROR: u32 = 11;

@@ -4,7 +4,7 @@ use vouch_nfs4::Bitmap;
 
 use crate::prelude::*;
 
-// RFC 8881, section 16.2.3.
+// RFC 8881 §16.2.3.
 #[test]
 fn compound_with_false_operation_count_returns_badxdr() {
     let fixture = Fixture::new();
@@ -24,7 +24,7 @@ fn compound_with_false_operation_count_returns_badxdr() {
     }
 }
 
-// RFC 8881, section 15.1.3.3.
+// RFC 8881 §15.1.3.3.
 #[test]
 fn compound_with_too_many_operations_is_cut_off() {
     let fixture = Fixture::new();
@@ -37,7 +37,7 @@ fn compound_with_too_many_operations_is_cut_off() {
     assert_eq!(client.send(&all).0, Status::TOO_MANY_OPS);
 }
 
-// RFC 8881, section 18.23.3.
+// RFC 8881 §18.23.3.
 #[test]
 fn readdir_without_room_for_an_entry_returns_toosmall() {
     let mut client = Client::alone();
@@ -49,7 +49,7 @@ fn readdir_without_room_for_an_entry_returns_toosmall() {
     }
 }
 
-// RFC 8881, section 15.1.2.1.
+// RFC 8881 §15.1.2.1.
 #[test]
 fn forged_filehandle_returns_badhandle() {
     let mut client = Client::alone();
@@ -66,7 +66,7 @@ fn forged_filehandle_returns_badhandle() {
     }
 }
 
-// RFC 8881, sections 14.5 and 15.1.6.
+// RFC 8881 §14.5 and 15.1.6.
 #[test]
 fn lookup_never_leaves_the_export() {
     let mut client = Client::alone();

@@ -1,4 +1,4 @@
-//! Listings continue by cookie across changes (RFC 8881, section 18.23; RFC 8276, section 8.4.3).
+//! Listings continue by cookie across changes (RFC 8881 §18.23; RFC 8276 §8.4.3).
 
 use std::collections::BTreeSet;
 

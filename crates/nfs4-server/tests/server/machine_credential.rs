@@ -1,4 +1,4 @@
-//! As the Linux client uses it (RFC 8881, sections 2.10.8.3 and 18.35.3).
+//! As the Linux client uses it (RFC 8881 §2.10.8.3 and 18.35.3).
 
 use vouch_nfs4::{Bitmap, StateProtectOps, StateProtectReply};
 
@@ -128,7 +128,7 @@ fn machine_writes_for_users_if_export_allows() {
     }
 }
 
-// WRITE needs an open of this client, and the export's option (section 2.10.8.3).
+// WRITE needs an open of this client, and the export's option (§2.10.8.3).
 #[test]
 fn machine_writes_under_other_flavour_only_with_users_stateid() {
     let fixture = fixture(true);

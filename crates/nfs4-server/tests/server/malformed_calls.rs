@@ -5,7 +5,7 @@ use vouch_nfs4::ReplyHead;
 
 use crate::prelude::*;
 
-// RFC 8881, section 16.2.3.
+// RFC 8881 §16.2.3.
 #[test]
 fn invalid_compound_heads_are_refused() {
     let fixture = Fixture::new();
@@ -23,7 +23,7 @@ fn invalid_compound_heads_are_refused() {
     assert_eq!((status, list[0].op()), (Status::OP_ILLEGAL, Op(10044)));
 }
 
-// RFC 8881, sections 2.10.6 and 15.1.10.
+// RFC 8881 §2.10.6 and 15.1.10.
 #[test]
 fn sequence_operations_are_refused_in_wrong_places() {
     let mut client = Client::alone();
@@ -36,7 +36,7 @@ fn sequence_operations_are_refused_in_wrong_places() {
     assert_eq!(client.run(&[renew]).0, Status::NOTSUPP);
 }
 
-// RFC 8881, section 2.10.6.1.3; RFC 7530, section 3.1.1.
+// RFC 8881 §2.10.6.1.3; RFC 7530 §3.1.1.
 #[test]
 fn retry_gets_cached_reply_marked_as_replay() {
     let (fixture, mut client) = Client::with_fixture();

@@ -2,7 +2,7 @@ use crate::prelude::*;
 
 const READDIR_ATTRS: &[u32] = &[1, 8, 11, 20, 55];
 
-// RFC 8881, sections 7.3 and 7.7.
+// RFC 8881 §7.3 and 7.7.
 #[test]
 fn pseudo_fs_leads_to_exports_with_distinct_fsids() {
     let (a, b, c) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
@@ -35,7 +35,7 @@ fn pseudo_fs_leads_to_exports_with_distinct_fsids() {
     assert_eq!(client.status(&["x"], &[mkdir("new", &mode(0o755))]), Status::ROFS);
 }
 
-// RFC 8881, sections 18.4, 18.13, 18.25, 18.26.
+// RFC 8881 §18.4, 18.13, 18.25, 18.26.
 #[test]
 fn directories_are_created_renamed_and_removed() {
     let mut client = Client::alone();
@@ -52,7 +52,7 @@ fn directories_are_created_renamed_and_removed() {
     assert_eq!(client.status(&["export"], &[lookup(&long)]), Status::NAMETOOLONG);
 }
 
-// RFC 8881, sections 18.16, 18.22, 18.32, 18.2.
+// RFC 8881 §18.16, 18.22, 18.32, 18.2.
 #[test]
 fn read_returns_written_data() {
     let mut client = Client::alone();
@@ -71,7 +71,7 @@ fn read_returns_written_data() {
     assert_eq!(client.status(&["export", "f"], &[read(Stateid::ANONYMOUS, 0, 5)]), Status::OK);
 }
 
-// RFC 8881, section 16.2.3.1.2.
+// RFC 8881 §16.2.3.1.2.
 #[test]
 fn current_stateid_is_that_of_preceding_open() {
     let mut client = Client::alone();
@@ -80,7 +80,7 @@ fn current_stateid_is_that_of_preceding_open() {
     assert_eq!(client.status(&["export", "f"], &[write]), Status::BAD_STATEID);
 }
 
-// RFC 8881, section 18.23.3.
+// RFC 8881 §18.23.3.
 #[test]
 fn readdir_continues_at_cookie() {
     let mut client = Client::alone();
@@ -108,7 +108,7 @@ fn readdir_continues_at_cookie() {
     assert_eq!(client.status(&["export", "f"], &[readdir(0, 1000, READDIR_ATTRS)]), Status::NOTDIR);
 }
 
-// RFC 8881, section 15.1.2.5.
+// RFC 8881 §15.1.2.5.
 #[test]
 fn operations_without_filehandle_return_nofilehandle() {
     let mut client = Client::alone();

@@ -362,7 +362,7 @@ fn setattr_and_create_report_requested_access() {
     assert_eq!(*recorder.set_access.lock(), wanted);
 }
 
-// RFC 8881, section 18.3.4.
+// RFC 8881 §18.3.4.
 #[test]
 fn refused_commit_is_reported_with_requested_access() {
     let (fixture, recorder) = fixture();

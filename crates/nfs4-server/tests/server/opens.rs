@@ -1,4 +1,4 @@
-//! Access checks and existing opens (RFC 8881, sections 8.4.2.1, 9.9, 10.2.1 and 18.16).
+//! Access checks and existing opens (RFC 8881 §8.4.2.1, 9.9, 10.2.1 and 18.16).
 
 use vouch_nfs4::op::{Delegation, DelegationType, ShareDeny};
 
@@ -73,7 +73,7 @@ fn widening_open_keeps_access_that_user_has_lost() {
     assert_eq!(try_open(&mut third, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
 }
 
-// Sections 9.7 and 10.4.
+// §9.7 and 10.4.
 #[test]
 fn truncating_open_conflicts_with_deny_write() {
     let fixture = Fixture::new();
@@ -103,7 +103,7 @@ fn truncating_open_conflicts_with_deny_write() {
     assert_eq!(attributes(&list[0]).size, Some(0));
 }
 
-// The mode of the file does not matter (section 18.16.3).
+// The mode of the file does not matter (§18.16.3).
 #[test]
 fn retried_exclusive_create_opens_same_file() {
     let fixture = Fixture::new();
@@ -150,7 +150,7 @@ fn reclaimed_write_delegation_allows_writes() {
     assert_eq!(two.status(&["export", "b"], &[read(open, 0, 9)]), Status::OK);
 }
 
-// Section 18.48.
+// §18.48.
 #[test]
 fn test_stateid_checks_many_stateids_in_order() {
     let mut client = Client::alone();

@@ -16,7 +16,7 @@ fn panic_on(fixture: &Fixture, which: Call) {
     fixture.files.set_fault(move |call, _| if call == which { panic!("injected panic") } else { None });
 }
 
-// RFC 7530, section 3.1.1.
+// RFC 7530 §3.1.1.
 #[test]
 fn panicking_v40_call_and_retry_get_same_reply() {
     let fixture = Fixture::new();
@@ -49,7 +49,7 @@ fn panicking_call_frees_its_slot_and_caches_reply() {
     assert_eq!(client.status(&["export"], &[mkdir("e", &attrs)]), Status::OK);
 }
 
-// RFC 7530, section 9.1.7.
+// RFC 7530 §9.1.7.
 #[test]
 fn panicking_call_releases_its_open_owner() {
     let fixture = Fixture::new();

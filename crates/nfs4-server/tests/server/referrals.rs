@@ -1,4 +1,4 @@
-//! RFC 8881, section 11.
+//! RFC 8881 §11.
 
 use vouch_nfs4_server::{Location, Locations};
 
@@ -33,7 +33,7 @@ fn assert_locations(result: &Results<'static>) {
     assert_eq!(list, [(2, 2), (1, 0)]);
 }
 
-// Section 11.3.
+// §11.3.
 #[test]
 fn operations_in_absent_file_system_get_moved() {
     let mut client = client_of_located(true).1;
@@ -44,7 +44,7 @@ fn operations_in_absent_file_system_get_moved() {
     }
 }
 
-// Section 11.4.1.
+// §11.4.1.
 #[test]
 fn getattr_of_referral_returns_only_locations_and_place() {
     let mut client = client_of_located(true).1;
@@ -56,7 +56,7 @@ fn getattr_of_referral_returns_only_locations_and_place() {
     assert_ne!(attributes(&list[0]).fsid, found.fsid);
 }
 
-// Section 11.4.2.
+// §11.4.2.
 #[test]
 fn readdir_reports_referral_per_entry_or_fails() {
     let mut client = client_of_located(true).1;

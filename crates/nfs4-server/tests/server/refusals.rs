@@ -20,7 +20,7 @@ type Encode = fn(&mut Writer);
 
 const NOT_SUPPORTED: [(u32, u32, Status, Encode); 13] = [
     (1, op::Op::OPENATTR.0, Status::NOTSUPP, |w| w.bool(true)),
-    // Without SP4_SSV there is no secret to set (RFC 8881, section 18.47.3).
+    // Without SP4_SSV there is no secret to set (RFC 8881 §18.47.3).
     (1, op::Op::SET_SSV.0, Status::INVAL, |w| (0..2).for_each(|_| w.opaque(b"secret"))),
     (1, op::Op::WANT_DELEGATION.0, Status::NOTSUPP, |w| [0x100, 0].into_iter().for_each(|word| w.u32(word))),
     (1, op::Op::GETDEVICEINFO.0, Status::NOTSUPP, |w| {
@@ -56,7 +56,7 @@ const NOT_SUPPORTED: [(u32, u32, Status, Encode); 13] = [
     }),
     (2, op::Op::COPY_NOTIFY.0, Status::NOTSUPP, |w| copy_notify(w, 1)),
     (2, op::Op::WRITE_SAME.0, Status::NOTSUPP, |w| write_same(w, 0)),
-    // RFC 7862, section 15.9.3.
+    // RFC 7862 §15.9.3.
     (2, op::Op::OFFLOAD_STATUS.0, Status::BAD_STATEID, |w| w.opaque_fixed(&[7; 16])),
 ];
 
@@ -88,7 +88,7 @@ fn write_same(w: &mut Writer, stable: u32) {
     w.opaque(b"");
 }
 
-// RFC 8881, section 15.1.1.5, and docs/conformance.md.
+// RFC 8881 §15.1.1.5, and docs/conformance.md.
 #[test]
 fn unsupported_operations_return_notsupp() {
     let fixture = Fixture::new();
@@ -103,7 +103,7 @@ fn unsupported_operations_return_notsupp() {
     }
 }
 
-// RFC 7862, sections 11.1 and 15.11.3; RFC 8881, section 15.1.1.1.
+// RFC 7862 §11.1 and 15.11.3; RFC 8881 §15.1.1.1.
 #[test]
 fn unknown_values_return_their_documented_status() {
     let mut client = Client::with_file();
@@ -149,7 +149,7 @@ fn unknown_values_return_their_documented_status() {
         (0..2).for_each(|_| w.opaque(b"name"));
     };
     assert_eq!(raw_status(&mut client, op::Op::SETXATTR.0, xattr), Status::BADXDR);
-    // RFC 8881, section 18.4.3.
+    // RFC 8881 §18.4.3.
     let create = |w: &mut Writer| {
         w.u32(99);
         w.opaque(b"name");
@@ -190,7 +190,7 @@ fn create_by(method: u32, attrs: &Packed) -> Args<'_> {
     }
 }
 
-// RFC 8881, sections 18.4.3 and 18.16.3.
+// RFC 8881 §18.4.3 and 18.16.3.
 #[test]
 fn create_without_its_acl_creates_nothing() {
     let attrs = with_acl();
@@ -239,7 +239,7 @@ fn failed_create_keeps_file_used_by_others() {
     }
 }
 
-// RFC 8881, section 18.16.3.
+// RFC 8881 §18.16.3.
 #[test]
 fn open_beyond_client_limit_creates_nothing() {
     let attrs = mode(0o644);
@@ -258,7 +258,7 @@ fn open_beyond_client_limit_creates_nothing() {
     }
 }
 
-// The server may have crashed before it set the ACL (RFC 8881, section 18.16.3).
+// The server may have crashed before it set the ACL (RFC 8881 §18.16.3).
 #[test]
 fn retried_exclusive_create_sets_missing_acl() {
     let (fixture, mut client) = Client::with_fixture();

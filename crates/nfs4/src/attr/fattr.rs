@@ -27,7 +27,7 @@ impl<'a> Fattr<'a> {
     }
 
     /// Attributes to set, for a server that supports `supported`. ATTRNOTSUPP for an unsupported
-    /// attribute, INVAL for a read-only one (RFC 8881, section 5.5), BADXDR for undecodable values.
+    /// attribute, INVAL for a read-only one (RFC 8881 §5.5), BADXDR for undecodable values.
     pub fn settings(&self, supported: Bitmap) -> Result<Attributes<'a>, Status> {
         if !self.mask.minus(supported).is_empty() {
             return Err(Status::ATTRNOTSUPP);
@@ -38,8 +38,8 @@ impl<'a> Fattr<'a> {
         self.attributes().map_err(|_| Status::BADXDR)
     }
 
-    /// For VERIFY and NVERIFY. INVAL for write-only attributes and rdattr_error (RFC 8881, section
-    /// 18.30.3).
+    /// For VERIFY and NVERIFY. INVAL for write-only attributes and rdattr_error (RFC 8881
+    /// §18.30.3).
     pub fn comparison(&self, supported: Bitmap) -> Result<Attributes<'a>, Status> {
         if !self.mask.minus(supported).is_empty() {
             return Err(Status::ATTRNOTSUPP);

@@ -178,16 +178,16 @@ attributes! { 'a;
 }
 
 impl Attributes<'_> {
-    /// RFC 8881, sections 5.8 and 5.12; RFC 7862, section 12.2; RFC 8275; RFC 9754.
+    /// RFC 8881 §5.8 and 5.12; RFC 7862 §12.2; RFC 8275; RFC 9754.
     pub(crate) const SETTABLE: Bitmap =
         Bitmap::of(&[4, 12, 14, 25, 32, 33, 36, 37, 46, 48, 49, 50, 54, 58, 59, 63, 70, 72, 73, 74, 80, 81, 84, 85]);
 
     /// Write-only attributes and rdattr_error.
     pub(crate) const NOT_COMPARABLE: Bitmap = Bitmap::of(&[11, 48, 54, 70, 72, 74, 81, 84, 85]);
 
-    /// INVAL in GETATTR (RFC 8881, section 5.5).
+    /// INVAL in GETATTR (RFC 8881 §5.5).
     pub const WRITE_ONLY: Bitmap = Bitmap::of(&[48, 54, 70, 72, 74, 81, 84, 85]);
 
-    /// RFC 8881, section 5.6. 4.0 lacks suppattr_exclcreat.
+    /// RFC 8881 §5.6. 4.0 lacks suppattr_exclcreat.
     pub const REQUIRED: Bitmap = Bitmap::of(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19, 75]);
 }

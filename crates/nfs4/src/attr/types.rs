@@ -26,7 +26,7 @@ wire_bits! {
 }
 
 wire_newtype! {
-    /// `change_attr_type4` (RFC 7862, section 12.2.3).
+    /// `change_attr_type4` (RFC 7862 §12.2.3).
     pub struct ChangeAttrType(pub u32);
 }
 
@@ -130,7 +130,7 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// `open_arguments4` (RFC 9754, section 3). Each set contains argument values or bit numbers.
+    /// `open_arguments4` (RFC 9754 §3). Each set contains argument values or bit numbers.
     #[derive(Copy)]
     pub struct OpenArguments {
         pub share_access: Bitmap,

@@ -1,4 +1,4 @@
-//! CB_LAYOUTRECALL (RFC 8881, section 20.3).
+//! CB_LAYOUTRECALL (RFC 8881 §20.3).
 
 use crate::macros::{wire_struct, wire_union};
 use crate::op::LayoutIoMode;

@@ -1,5 +1,5 @@
-//! RFC 8881, sections 20.4, 20.5, 20.10 to 20.12. Notifications stay packed, because the client
-//! requests none.
+//! RFC 8881 §20.4, 20.5, 20.10 to 20.12. Notifications stay packed, because the client requests
+//! none.
 
 use crate::macros::wire_struct;
 use crate::op::Delegation;

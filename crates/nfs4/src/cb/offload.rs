@@ -1,4 +1,4 @@
-//! CB_OFFLOAD (RFC 7862, section 16.1).
+//! CB_OFFLOAD (RFC 7862 §16.1).
 
 use vouch_xdr::{Error, Reader, Writer};
 

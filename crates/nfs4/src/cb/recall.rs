@@ -1,5 +1,4 @@
-//! CB_GETATTR, CB_RECALL, CB_RECALL_ANY and CB_RECALL_SLOT (RFC 8881, sections 20.1, 20.2, 20.6 and
-//! 20.8).
+//! CB_GETATTR, CB_RECALL, CB_RECALL_ANY and CB_RECALL_SLOT (RFC 8881 §20.1, 20.2, 20.6 and 20.8).
 
 use crate::macros::wire_struct;
 use crate::{Bitmap, Fattr, Filehandle, SlotId, Stateid};

@@ -1,4 +1,4 @@
-//! CB_SEQUENCE (RFC 8881, section 20.9).
+//! CB_SEQUENCE (RFC 8881 §20.9).
 
 use crate::macros::wire_struct;
 use crate::{List, SessionId, SlotId, SlotSeq};

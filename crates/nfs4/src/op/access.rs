@@ -1,4 +1,4 @@
-//! ACCESS (RFC 8881, section 18.1).
+//! ACCESS (RFC 8881 §18.1).
 
 use crate::macros::{wire_bits, wire_struct};
 
@@ -10,7 +10,7 @@ wire_bits! {
         EXTEND = 8,
         DELETE = 0x10,
         EXECUTE = 0x20,
-        /// RFC 8276, section 8.3.
+        /// RFC 8276 §8.3.
         XAREAD = 0x40,
         XAWRITE = 0x80,
         XALIST = 0x100,

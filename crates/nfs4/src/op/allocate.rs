@@ -1,4 +1,4 @@
-//! ALLOCATE and DEALLOCATE (RFC 7862, sections 15.1 and 15.4).
+//! ALLOCATE and DEALLOCATE (RFC 7862 §15.1 and 15.4).
 
 use crate::Stateid;
 use crate::macros::wire_struct;

@@ -1,4 +1,4 @@
-//! BACKCHANNEL_CTL and BIND_CONN_TO_SESSION (RFC 8881, sections 18.33 and 18.34).
+//! BACKCHANNEL_CTL and BIND_CONN_TO_SESSION (RFC 8881 §18.33 and 18.34).
 
 use crate::macros::{wire_enum, wire_struct};
 use crate::{CallbackSec, List, SEC_PARMS_MAX, SessionId};

@@ -1,4 +1,4 @@
-//! CLONE (RFC 7862, section 15.13).
+//! CLONE (RFC 7862 §15.13).
 
 use crate::Stateid;
 use crate::macros::wire_struct;

@@ -1,4 +1,4 @@
-//! CLOSE (RFC 8881, section 18.2).
+//! CLOSE (RFC 8881 §18.2).
 
 use crate::macros::wire_struct;
 use crate::{OwnerSeq, Stateid};

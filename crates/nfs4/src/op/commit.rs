@@ -1,4 +1,4 @@
-//! COMMIT (RFC 8881, section 18.3).
+//! COMMIT (RFC 8881 §18.3).
 
 use crate::Verifier;
 use crate::macros::wire_struct;

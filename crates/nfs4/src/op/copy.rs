@@ -1,5 +1,4 @@
-//! COPY, COPY_NOTIFY, OFFLOAD_CANCEL and OFFLOAD_STATUS (RFC 7862, sections 15.2, 15.3, 15.8 and
-//! 15.9).
+//! COPY, COPY_NOTIFY, OFFLOAD_CANCEL and OFFLOAD_STATUS (RFC 7862 §15.2, 15.3, 15.8 and 15.9).
 
 use super::StableHow;
 use crate::macros::{wire_failure, wire_struct};

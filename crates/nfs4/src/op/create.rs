@@ -1,4 +1,4 @@
-//! CREATE (RFC 8881, section 18.4).
+//! CREATE (RFC 8881 §18.4).
 
 use vouch_xdr::{Error, Reader, Writer};
 

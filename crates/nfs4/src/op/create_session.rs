@@ -1,4 +1,4 @@
-//! CREATE_SESSION (RFC 8881, section 18.36).
+//! CREATE_SESSION (RFC 8881 §18.36).
 
 use crate::macros::{wire_bits, wire_struct};
 use crate::{CallbackSec, ClientId, CreateSeq, List, SEC_PARMS_MAX, SessionId};

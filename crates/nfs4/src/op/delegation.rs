@@ -1,5 +1,5 @@
-//! DELEGPURGE, DELEGRETURN, GET_DIR_DELEGATION and WANT_DELEGATION (RFC 8881, sections 18.5, 18.6,
-//! 18.39 and 18.49).
+//! DELEGPURGE, DELEGRETURN, GET_DIR_DELEGATION and WANT_DELEGATION (RFC 8881 §18.5, 18.6, 18.39 and
+//! 18.49).
 
 use super::{DelegationType, ShareAccess};
 use crate::macros::{wire_struct, wire_union};

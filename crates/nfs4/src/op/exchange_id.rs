@@ -1,4 +1,4 @@
-//! EXCHANGE_ID (RFC 8881, section 18.35).
+//! EXCHANGE_ID (RFC 8881 §18.35).
 
 use crate::macros::{wire_bits, wire_struct};
 use crate::{Bytes, ClientId, ClientOwner, CreateSeq, OPAQUE_LIMIT, ServerOwner, StateProtect, StateProtectReply, Time};
@@ -19,7 +19,7 @@ wire_bits! {
 }
 
 impl ExchangeIdFlags {
-    /// Other flags are INVAL (section 18.35.3).
+    /// Other flags are INVAL (§18.35.3).
     pub const FROM_CLIENT: Self = Self(0x4007_0107);
 }
 

@@ -1,5 +1,4 @@
-//! RFC 8881, sections 18.19 and 18.8. The other filehandle operations have no arguments and no
-//! results.
+//! RFC 8881 §18.19 and 18.8. The other filehandle operations have no arguments and no results.
 
 use crate::Filehandle;
 use crate::macros::wire_struct;

@@ -1,4 +1,4 @@
-//! GETATTR (RFC 8881, section 18.7).
+//! GETATTR (RFC 8881 §18.7).
 
 use vouch_xdr::Writer;
 

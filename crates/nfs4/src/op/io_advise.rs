@@ -1,4 +1,4 @@
-//! IO_ADVISE (RFC 7862, section 15.5).
+//! IO_ADVISE (RFC 7862 §15.5).
 
 use crate::macros::wire_struct;
 use crate::{Bitmap, Stateid};

@@ -1,4 +1,4 @@
-//! LINK (RFC 8881, section 18.9).
+//! LINK (RFC 8881 §18.9).
 
 use crate::macros::wire_struct;
 use crate::{ChangeInfo, Name};

@@ -1,5 +1,4 @@
-//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881, sections 18.10 to 18.12; RFC 7530, section
-//! 16.37).
+//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881 §18.10 to 18.12; RFC 7530 §16.37).
 
 use vouch_xdr::{Error, Reader, Writer};
 

@@ -1,4 +1,4 @@
-//! LOOKUP (RFC 8881, section 18.13).
+//! LOOKUP (RFC 8881 §18.13).
 
 use crate::Name;
 use crate::macros::wire_struct;

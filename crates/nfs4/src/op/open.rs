@@ -1,4 +1,4 @@
-//! OPEN (RFC 8881, section 18.16).
+//! OPEN (RFC 8881 §18.16).
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -19,9 +19,9 @@ wire_bits! {
         WANT_CANCEL = 0x500,
         WANT_SIGNAL = 0x1_0000,
         WANT_PUSH = 0x2_0000,
-        /// RFC 9754, section 5.
+        /// RFC 9754 §5.
         WANT_DELEG_TIMESTAMPS = 0x10_0000,
-        /// Either a delegation or an open stateid, not both (RFC 9754, section 4).
+        /// Either a delegation or an open stateid, not both (RFC 9754 §4).
         WANT_OPEN_XOR_DELEGATION = 0x20_0000,
     }
 }
@@ -220,7 +220,7 @@ wire_bits! {
         /// Byte-range locks have POSIX semantics.
         LOCKTYPE_POSIX = 4,
         PRESERVE_UNLINKED = 8,
-        /// The client uses the delegation stateid (RFC 9754, section 4).
+        /// The client uses the delegation stateid (RFC 9754 §4).
         NO_OPEN_STATEID = 0x10,
         MAY_NOTIFY_LOCK = 0x20,
     }

@@ -1,5 +1,4 @@
-//! OPEN_CONFIRM (RFC 7530, section 16.18), OPEN_DOWNGRADE and OPENATTR (RFC 8881, sections 18.18
-//! and 18.17).
+//! OPEN_CONFIRM (RFC 7530 §16.18), OPEN_DOWNGRADE and OPENATTR (RFC 8881 §18.18 and 18.17).
 
 use super::{ShareAccess, ShareDeny};
 use crate::macros::wire_struct;

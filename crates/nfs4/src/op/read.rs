@@ -1,4 +1,4 @@
-//! READ (RFC 8881, section 18.22). Replies are written in place or spliced in.
+//! READ (RFC 8881 §18.22). Replies are written in place or spliced in.
 
 use vouch_xdr::Writer;
 

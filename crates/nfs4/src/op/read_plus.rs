@@ -1,4 +1,4 @@
-//! READ_PLUS (RFC 7862, section 15.10). Replies are written in place.
+//! READ_PLUS (RFC 7862 §15.10). Replies are written in place.
 
 use vouch_xdr::Writer;
 

@@ -1,5 +1,4 @@
-//! READDIR (RFC 8881, section 18.23). The server writes entries in place, the client reads them one
-//! by one.
+//! READDIR (RFC 8881 §18.23). The server writes entries in place, the client reads them one by one.
 
 use vouch_xdr::{Error, Reader, Writer};
 

@@ -1,4 +1,4 @@
-//! READLINK (RFC 8881, section 18.24).
+//! READLINK (RFC 8881 §18.24).
 
 use super::LINK_TEXT_LEN_MAX;
 use crate::Bytes;

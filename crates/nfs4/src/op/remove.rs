@@ -1,4 +1,4 @@
-//! REMOVE (RFC 8881, section 18.25).
+//! REMOVE (RFC 8881 §18.25).
 
 use crate::macros::wire_struct;
 use crate::{ChangeInfo, Name};

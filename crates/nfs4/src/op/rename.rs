@@ -1,4 +1,4 @@
-//! RENAME (RFC 8881, section 18.26).
+//! RENAME (RFC 8881 §18.26).
 
 use crate::macros::wire_struct;
 use crate::{ChangeInfo, Name};

@@ -1,4 +1,4 @@
-//! SECINFO and SECINFO_NO_NAME (RFC 8881, sections 18.29 and 18.45).
+//! SECINFO and SECINFO_NO_NAME (RFC 8881 §18.29 and 18.45).
 
 use crate::macros::{wire_enum, wire_struct};
 use crate::{List, Name, SEC_PARMS_MAX, SecInfo};

@@ -1,4 +1,4 @@
-//! SEEK (RFC 7862, section 15.11).
+//! SEEK (RFC 7862 §15.11).
 
 use crate::Stateid;
 use crate::macros::{wire_enum, wire_struct};

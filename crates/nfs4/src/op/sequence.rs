@@ -1,4 +1,4 @@
-//! SEQUENCE (RFC 8881, section 18.46).
+//! SEQUENCE (RFC 8881 §18.46).
 
 use crate::macros::{wire_bits, wire_struct};
 use crate::{SessionId, SlotId, SlotSeq};

@@ -1,5 +1,4 @@
-//! DESTROY_SESSION, DESTROY_CLIENTID and RECLAIM_COMPLETE (RFC 8881, sections 18.37, 18.50 and
-//! 18.51).
+//! DESTROY_SESSION, DESTROY_CLIENTID and RECLAIM_COMPLETE (RFC 8881 §18.37, 18.50 and 18.51).
 
 use crate::macros::wire_struct;
 use crate::{ClientId, SessionId};

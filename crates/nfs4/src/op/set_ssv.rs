@@ -1,4 +1,4 @@
-//! SET_SSV (RFC 8881, section 18.47).
+//! SET_SSV (RFC 8881 §18.47).
 
 use crate::Bytes;
 use crate::macros::wire_struct;

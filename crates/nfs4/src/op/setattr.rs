@@ -1,4 +1,4 @@
-//! SETATTR (RFC 8881, section 18.30). The result names the changed attributes even on failure.
+//! SETATTR (RFC 8881 §18.30). The result names the changed attributes even on failure.
 
 use vouch_xdr::{Error, Reader, Writer};
 

@@ -1,4 +1,4 @@
-//! Only 4.0 (RFC 7530, sections 16.33, 16.34 and 16.29).
+//! Only 4.0 (RFC 7530 §16.33, 16.34 and 16.29).
 
 use crate::macros::{wire_failure, wire_struct};
 use crate::{ClientId, ClientOwner, NetAddr, Verifier};

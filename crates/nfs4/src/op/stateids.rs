@@ -1,4 +1,4 @@
-//! TEST_STATEID and FREE_STATEID (RFC 8881, sections 18.48 and 18.38).
+//! TEST_STATEID and FREE_STATEID (RFC 8881 §18.48 and 18.38).
 
 use crate::macros::wire_struct;
 use crate::{List, Stateid, Status};

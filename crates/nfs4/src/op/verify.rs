@@ -1,4 +1,4 @@
-//! VERIFY and NVERIFY (RFC 8881, sections 18.31 and 18.15).
+//! VERIFY and NVERIFY (RFC 8881 §18.31 and 18.15).
 
 use crate::Fattr;
 use crate::macros::wire_struct;

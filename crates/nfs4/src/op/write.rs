@@ -1,4 +1,4 @@
-//! WRITE (RFC 8881, section 18.32).
+//! WRITE (RFC 8881 §18.32).
 
 use crate::macros::{wire_enum, wire_struct};
 use crate::wire::IO_LEN_MAX;

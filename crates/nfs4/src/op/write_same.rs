@@ -1,4 +1,4 @@
-//! WRITE_SAME (RFC 7862, section 15.12).
+//! WRITE_SAME (RFC 7862 §15.12).
 
 use super::StableHow;
 use crate::macros::wire_struct;

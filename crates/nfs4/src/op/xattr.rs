@@ -1,4 +1,4 @@
-//! RFC 8276, section 8.4. Names omit the Linux prefix `user.`.
+//! RFC 8276 §8.4. Names omit the Linux prefix `user.`.
 
 use crate::macros::{wire_enum, wire_struct};
 use crate::{Bytes, ChangeInfo, Cookie, List, Name};

@@ -18,7 +18,7 @@ impl HeadReader {
     /// Takes bytes from `input` until a head is complete or `input` is empty.
     pub(crate) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, HeadTooLong> {
         if self.head.is_empty() {
-            // RFC 9112, section 2.2: ignore empty lines before a request line.
+            // RFC 9112 §2.2: ignore empty lines before a request line.
             let blank = input.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
             *input = &input[blank..];
         }
@@ -88,7 +88,7 @@ impl<'a> RequestHead<'a> {
             _ => Method::Other,
         };
         let path = path_of(request.path?)?;
-        // RFC 9112, section 9.3: persistent by default since HTTP/1.1.
+        // RFC 9112 §9.3: persistent by default since HTTP/1.1.
         let is_persistent = request.version? == 1;
         let mut head = Self { method, path, is_persistent, has_body: false, range: None, if_range: None, if_none_match: Vec::new() };
         for field in request.headers {
@@ -111,7 +111,7 @@ impl<'a> RequestHead<'a> {
         Some(head)
     }
 
-    /// `If-None-Match` names the tag. RFC 9110, section 13.1.2: weak comparison.
+    /// `If-None-Match` names the tag. RFC 9110 §13.1.2: weak comparison.
     pub(super) fn has_current(&self, tag: &str) -> bool {
         let names = |list: &str| list.split(',').map(str::trim).any(|found| found == "*" || found.trim_start_matches("W/") == tag);
         self.if_none_match.iter().any(|list| names(list))
@@ -119,7 +119,7 @@ impl<'a> RequestHead<'a> {
 
     /// Requested, and applicable to this content.
     pub(super) fn range_of(&self, len: u64, tag: &str) -> RequestedRange {
-        // RFC 9110, section 13.1.5: strong comparison; a date never matches here.
+        // RFC 9110 §13.1.5: strong comparison; a date never matches here.
         let is_of_this = self.if_range.is_none_or(|found| found == tag);
         match self.range {
             Some(range) if is_of_this && self.method == Method::Get => RequestedRange::parse(range, len),
@@ -136,7 +136,7 @@ pub(super) enum RequestedRange {
 }
 
 impl RequestedRange {
-    /// Ignores several ranges and other units, as RFC 9110, section 14.2 permits.
+    /// Ignores several ranges and other units, as RFC 9110 §14.2 permits.
     fn parse(value: &str, len: u64) -> Self {
         let parsed = || {
             let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
@@ -167,7 +167,7 @@ impl RequestedRange {
     }
 }
 
-/// Takes origin and absolute form (RFC 9112, section 3.2).
+/// Takes origin and absolute form (RFC 9112 §3.2).
 fn path_of(target: &str) -> Option<&str> {
     let target = target.split(['?', '#']).next()?;
     let path = match target.split_once("://") {

@@ -46,7 +46,7 @@ impl Replica {
             return After::of(request.is_persistent);
         }
         if let Body::Manifest(bytes) = &file.body {
-            // Whole, whatever the range (RFC 9110, section 14.2): clients read all of it.
+            // Whole, whatever the range (RFC 9110 §14.2): clients read all of it.
             self.counters.request(Request::HttpOk);
             let fields = format!("Content-Type: application/octet-stream\r\nContent-Length: {len}\r\n{cached}");
             output.push_bytes(head("200 OK", &fields, request.is_persistent).as_bytes());
@@ -116,7 +116,7 @@ fn text_fields(text: &str) -> String {
 
 /// Ends with the empty line.
 fn head(status: &str, fields: &str, is_persistent: bool) -> String {
-    // RFC 9110, section 6.6.1: an origin server with a clock sends the date.
+    // RFC 9110 §6.6.1: an origin server with a clock sends the date.
     let date = httpdate::fmt_http_date(SystemTime::now());
     let connection = if is_persistent { "" } else { "Connection: close\r\n" };
     format!("HTTP/1.1 {status}\r\nServer: vouch\r\nDate: {date}\r\n{fields}{connection}\r\n")

@@ -1,4 +1,4 @@
-//! Client side: calls in a context, and their replies (RFC 2203, section 5.3).
+//! Client side: calls in a context, and their replies (RFC 2203 §5.3).
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub struct ClientContext {
 impl ClientContext {
     pub(crate) fn new(established: EstablishedClient, handle: Vec<u8>, service: Service, window: u32) -> Self {
         let EstablishedClient { keys, lifetime_s, token_seq } = established;
-        // RFC 2203, section 5.3.1: the first number is arbitrary.
+        // RFC 2203 §5.3.1: the first number is arbitrary.
         Self { keys, handle, service, window, lifetime_s, next_seq: 1, next_token: token_seq }
     }
 
@@ -60,7 +60,7 @@ impl ClientContext {
         Self { keys, handle, service, window: WINDOW_LEN, lifetime_s: 0, next_seq: seq.0, next_token }
     }
 
-    /// The client's end of callbacks in this context (RFC 8881, section 2.10.8.3). The client sends
+    /// The client's end of callbacks in this context (RFC 8881 §2.10.8.3). The client sends
     /// `handle` to the server.
     pub fn back_channel(&self, handle: ContextHandle) -> Arc<ServerContext> {
         let established = EstablishedContext {
@@ -114,7 +114,7 @@ impl ClientContext {
     }
 
     /// Appends credential and verifier of the call that ends the context: procedure 0 without
-    /// arguments (RFC 2203, section 5.4).
+    /// arguments (RFC 2203 §5.4).
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ impl ClientContext {
                 &scratch[plain]
             }
         };
-        // RFC 2203, section 5.3.2.2: the number inside is the call's.
+        // RFC 2203 §5.3.2.2: the number inside is the call's.
         match results.split_first_chunk() {
             Some((number, results)) if *number == seq.0.to_be_bytes() => Ok(results),
             _ => Err(OpenError::Body),
@@ -264,7 +264,7 @@ const SERVER: &str = "the server";
 const BACK_TOKENS: u64 = 1 << 62;
 /// Flavour and length.
 pub(super) const VERIFIER_HEAD_LEN: usize = 8;
-/// Six words and a head (RFC 5531, section 9).
+/// Six words and a head (RFC 5531 §9).
 const CREDENTIAL_AT: usize = 32;
 /// Before the data.
 const SEQ_LEN: usize = 4;

@@ -1,4 +1,4 @@
-//! Client side: creation of a context (RFC 2203, section 5.2) by calls of the NULL procedure.
+//! Client side: creation of a context (RFC 2203 §5.2) by calls of the NULL procedure.
 
 use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, Flavor, OpaqueAuth, Reply, ReplyBody};
 use vouch_xdr::{Reader, Writer, Xdr as _};
@@ -135,7 +135,7 @@ impl<I: Initiator> Initiation<I> {
         }
         match (major, self.established.take(), next) {
             (InitResult::COMPLETE, Some(established), None) => {
-                // RFC 2203, section 5.2.3.1.1: the window is valid only with its verifier.
+                // RFC 2203 §5.2.3.1.1: the window is valid only with its verifier.
                 if verf.flavor != Flavor::RPCSEC_GSS || established.keys.verify_mic(&[&result.window.to_be_bytes()], verf.body).is_err() {
                     return Err(InitError::Verifier);
                 }

@@ -1,4 +1,4 @@
-//! Callbacks of a server to its client (RFC 8881, section 2.10.8.3).
+//! Callbacks of a server to its client (RFC 8881 §2.10.8.3).
 
 use std::sync::Arc;
 

@@ -54,7 +54,7 @@ fn mechanism_with_several_exchanges_creates_context() {
 
 #[test]
 fn refused_ticket_returns_status_without_context() {
-    // RFC 2203, section 5.2.3.2.
+    // RFC 2203 §5.2.3.2.
     let mut fixture = Fixture::new(Enctype::Aes256CtsHmacSha1_96);
     let initiation = Initiation::begin(TestInitiator { enctype: Enctype::Aes256CtsHmacSha1_96, first: b"liar" }, Service::None).unwrap();
     let mut w = vouch_xdr::Writer::new();

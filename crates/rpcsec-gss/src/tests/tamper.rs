@@ -1,4 +1,4 @@
-//! Manipulated messages: RFC 2203, sections 5.3.3.1 and 5.3.3.3, byte by byte.
+//! Manipulated messages: RFC 2203 §5.3.3.1 and 5.3.3.3, byte by byte.
 
 use vouch_krb5_seal::Enctype;
 
@@ -28,13 +28,13 @@ fn flipped_bit_in_call_is_refused_as_the_rfc_says() {
             } else if at < args.start {
                 &["denied 13", "denied 3", "closed"]
             } else if service == Service::None {
-                // RFC 2203, section 5.3.2.1: the body is not protected.
+                // RFC 2203 §5.3.2.1: the body is not protected.
                 &["success"]
             } else if let Answer::Record(reply) = &answer
                 && service == Service::Privacy
                 && is_rotation(at, args.start)
             {
-                // RFC 4121, section 4.2.5: rotation by the whole length changes nothing.
+                // RFC 4121 §4.2.5: rotation by the whole length changes nothing.
                 assert!(said == "GarbageArgs" || open(&client, seq, reply).unwrap() == b"some arguments. ");
                 &["GarbageArgs", "success"]
             } else {
@@ -139,7 +139,7 @@ fn calls_may_be_reordered_only_within_window() {
 
 #[test]
 fn last_sequence_numbers_are_not_used() {
-    // RFC 2203, section 5.3.3.1: numbers from MAXSEQ on get RPCSEC_GSS_CTXPROBLEM.
+    // RFC 2203 §5.3.3.1: numbers from MAXSEQ on get RPCSEC_GSS_CTXPROBLEM.
     let mut fixture = Fixture::new(Enctype::Aes128CtsHmacSha1_96);
     let mut client = fixture.connect(Service::None);
     client.skip_to(GssSeq::MAX.0 - 1);

@@ -119,7 +119,7 @@ impl Scores {
         let sample = latency.as_secs_f64() * 1e6;
         record.latency_us = Some(match record.latency_us {
             None => (sample, sample / 2.0),
-            // RFC 6298, section 2.
+            // RFC 6298 §2.
             Some((mean, deviation)) => (mean + (sample - mean) / 8.0, deviation + ((sample - mean).abs() - deviation) / 4.0),
         });
         record.last_answer = now;

@@ -299,8 +299,7 @@ impl Worker {
                 let how = if version.is_multiple_of(2) { self.written } else { StableHow::Unstable };
                 let (_, _, life) = client.write(&file, 0, &content(version), how).await?;
                 if how == StableHow::Unstable {
-                    // A disk error under unstable writes changes the verifier (RFC 8881, section
-                    // 18.3.3).
+                    // A disk error under unstable writes changes the verifier (RFC 8881 §18.3.3).
                     if client.commit(&file).await? != life {
                         return Err(StopReason::ServerChanged);
                     }

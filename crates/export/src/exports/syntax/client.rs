@@ -201,7 +201,7 @@ fn in_set(mut set: &[u8], byte: u8) -> bool {
     false
 }
 
-/// RFC 1035, section 2.3.4.
+/// RFC 1035 §2.3.4.
 const NAME_LEN_MAX: usize = 255;
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ fn null_needs_no_credential() {
 
 #[test]
 fn wrong_program_version_or_procedure_is_answered() {
-    // RFC 5531, section 9.
+    // RFC 5531 §9.
     assert_eq!(answer(take(&call(100_005, 3, 1, OpaqueAuth::NONE))), [0, 0, 0, 1]);
     assert_eq!(answer(take(&call(100_003, 3, 1, OpaqueAuth::NONE))), [0, 0, 0, 2, 4, 4]);
     assert_eq!(answer(take(&call(100_003, 4, 2, OpaqueAuth::NONE))), [0, 0, 0, 3]);
@@ -82,7 +82,7 @@ fn changed_credential_on_connection_is_decoded_again() {
 
 #[test]
 fn foreign_program_cannot_create_or_end_contexts() {
-    // RFC 2203, sections 5.2.2 and 5.4; RFC 5531, section 9.
+    // RFC 2203 §5.2.2 and 5.4; RFC 5531 §9.
     use crate::clock;
     use crate::gss::tests::{Claimer, context};
     use crate::gss::{Recent, verify_one};
@@ -115,7 +115,7 @@ fn foreign_program_cannot_create_or_end_contexts() {
     }
 }
 
-// RFC 2203, section 5.4.
+// RFC 2203 §5.4.
 #[test]
 fn verified_call_after_context_end_is_not_executed() {
     use crate::clock;

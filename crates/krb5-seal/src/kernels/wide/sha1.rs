@@ -1,4 +1,4 @@
-//! SHA-1 (FIPS 180-4 section 6.1) over the lanes of a vector.
+//! SHA-1 (FIPS 180-4 §6.1) over the lanes of a vector.
 
 use super::{Interleaved, NotInterleaved, Vector};
 use crate::kernels::lanes::HashLanes;

@@ -1,4 +1,4 @@
-//! SHA-256 and SHA-512 (FIPS 180-4 sections 6.2 and 6.4) over the lanes of a vector.
+//! SHA-256 and SHA-512 (FIPS 180-4 §6.2 and 6.4) over the lanes of a vector.
 
 use super::Vector;
 use crate::kernels::lanes::HashLanes;
@@ -102,7 +102,7 @@ sigma!(small1_512, 19, 45, 61, 3, shift 6);
 compress!(compress256, u32, 64, 64, K256, big0_256, big1_256, small0_256, small1_256);
 compress!(compress512, u64, 80, 128, K512, big0_512, big1_512, small0_512, small1_512);
 
-/// FIPS 180-4 section 4.2.2.
+/// FIPS 180-4 §4.2.2.
 pub(in crate::kernels) const K256: [u32; 64] = [
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
     0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,

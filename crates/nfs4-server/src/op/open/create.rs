@@ -1,4 +1,4 @@
-//! OPEN that may create the file (RFC 8881, section 18.16.3).
+//! OPEN that may create the file (RFC 8881 §18.16.3).
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::CreateHow;
@@ -15,7 +15,7 @@ use crate::observer::interface::{NameChange, requested};
 use crate::observer::name_order::Turn;
 use crate::state::Opened;
 
-/// Attributes that may hold the verifier; the client sets them again (section 18.16.3).
+/// Attributes that may hold the verifier; the client sets them again (§18.16.3).
 const VERIFIER_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_MODIFY.0]);
 
 pub(super) fn create(
@@ -179,7 +179,7 @@ fn settings_for_creation(context: &CompoundContext<'_>, directory: &FileRef, how
         CreateHow::Exclusive(_) => Ok(Settings::default()),
         CreateHow::Exclusive41(both) => {
             let wanted = read(&both.attrs)?;
-            // Section 18.16.3.
+            // §18.16.3.
             match wanted.mask.minus(attributes::EXCLUSIVE_CREATE).is_empty() {
                 true => Ok(wanted),
                 false => Err(Status::INVAL.into()),

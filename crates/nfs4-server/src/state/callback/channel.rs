@@ -1,4 +1,4 @@
-//! Callback queues and slots (RFC 8881, sections 2.10.6 and 20; RFC 7530, section 16.33).
+//! Callback queues and slots (RFC 8881 §2.10.6 and 20; RFC 7530 §16.33).
 
 use super::record::{Callback, Sent, Subject};
 use std::sync::Arc;
@@ -93,8 +93,8 @@ impl<F: Clone> State<F> {
         match &self.clients[client].version {
             VersionState::V40(v40) => {
                 let to = CallbackTo::Address(v40.callback.address.filter(|_| probe || v40.path != CallbackPath::Down)?);
-                // RFC 7530, section 3.3.3: callbacks use the flavour of SETCLIENTID. Under
-                // AUTH_NONE, Linux denies all but CB_NULL.
+                // RFC 7530 §3.3.3: callbacks use the flavour of SETCLIENTID. Under AUTH_NONE, Linux
+                // denies all but CB_NULL.
                 let credential = match self.clients[client].principal {
                     Principal::Sys { .. } => CallbackCredential::Sys { uid: 0, gid: 0, machine: Default::default() },
                     Principal::None | Principal::Gss { .. } | Principal::Certificate { .. } => CallbackCredential::None,
@@ -158,8 +158,7 @@ impl<F: Clone> State<F> {
             CallbackAnswer::Answered { sequence: Status::OK, status, attributes, .. } => {
                 let retry = match status {
                     Status::DELAY => true,
-                    // The reply that granted the delegation may be on its way (RFC 8881, section
-                    // 2.10.6.3).
+                    // The reply that granted the delegation may be on its way (RFC 8881 §2.10.6.3).
                     Status::BAD_STATEID | Status::BADHANDLE => matches!(self.callbacks[key].subject, Subject::Recall(_)),
                     _ => false,
                 };
@@ -269,7 +268,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// SEQUENCE flags about callback paths (RFC 8881, section 18.46.3).
+    /// SEQUENCE flags about callback paths (RFC 8881 §18.46.3).
     pub(in crate::state) fn refresh_paths(&mut self, client: ClientKey) {
         let lease_ms = self.config.lease_ms;
         let Some(record) = self.clients.get_mut(client) else { return };

@@ -1,4 +1,4 @@
-//! DESTROY_CLIENTID and RECLAIM_COMPLETE (RFC 8881, sections 18.50 and 18.51).
+//! DESTROY_CLIENTID and RECLAIM_COMPLETE (RFC 8881 §18.50 and 18.51).
 
 use vouch_nfs4::op::Op;
 use vouch_nfs4::{ClientId, Status};
@@ -8,7 +8,7 @@ use crate::state::id::ClientKey;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// A client with sessions or state gets CLIENTID_BUSY (section 18.50.3).
+    /// A client with sessions or state gets CLIENTID_BUSY (§18.50.3).
     pub(crate) fn destroy_client(&mut self, id: ClientId, credential: Credential<'_>) -> Result<(), Status> {
         let key = self.client_by_id(id).ok_or(Status::STALE_CLIENTID)?;
         let client = &self.clients[key];
@@ -29,7 +29,7 @@ impl<F: Clone> State<F> {
         let client = self.client(key)?;
         let (owner, has_other_address) = (client.owner.clone(), client.has_other_address);
         let v41 = client.v41_mut().ok_or(Status::NOTSUPP)?;
-        // Section 18.51.3: the second call gets COMPLETE_ALREADY.
+        // §18.51.3: the second call gets COMPLETE_ALREADY.
         if v41.reclaim_complete {
             return Err(Status::COMPLETE_ALREADY);
         }

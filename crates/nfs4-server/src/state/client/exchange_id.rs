@@ -1,4 +1,4 @@
-//! EXCHANGE_ID (RFC 8881, section 18.35).
+//! EXCHANGE_ID (RFC 8881 §18.35).
 
 use vouch_nfs4::op::{ExchangeIdArgs, ExchangeIdFlags};
 use vouch_nfs4::{ClientId, CreateSeq, StateProtect, StateProtectOps, Status};
@@ -21,9 +21,9 @@ pub(crate) struct ExchangedId {
 }
 
 impl<F: Clone> State<F> {
-    /// Case numbers are those of section 18.35.4.
+    /// Case numbers are those of §18.35.4.
     pub(crate) fn exchange_id(&mut self, args: &ExchangeIdArgs<'_>, credential: Credential<'_>, now: u64) -> Result<ExchangedId, Status> {
-        // Section 18.35.3: INVAL for flags that only servers set.
+        // §18.35.3: INVAL for flags that only servers set.
         if args.flags.0 & !ExchangeIdFlags::FROM_CLIENT.0 != 0 {
             return Err(Status::INVAL);
         }
@@ -45,7 +45,7 @@ impl<F: Clone> State<F> {
         let client = &self.clients[key];
         let same_verifier = client.verifier == args.owner.verifier;
         let same_user = client.principal.same_user(credential.principal);
-        // Section 2.10.8.3: machine credentials need integrity.
+        // §2.10.8.3: machine credentials need integrity.
         let same_principal = same_user && (update || client.client_principal().admits(credential));
         match (update, same_verifier, same_principal) {
             // Case 6.
@@ -92,7 +92,7 @@ impl<F: Clone> State<F> {
         if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
             self.expire(old);
         }
-        // Section 18.36.4: the number of the first CREATE_SESSION.
+        // §18.36.4: the number of the first CREATE_SESSION.
         let next = CreateSeq(1);
         let v41 = V41 { sessions: Vec::new(), next, last: None, protection, reclaim_complete: false, implementation: None };
         let key = self.add_client(&args.owner.id, args.owner.verifier, credential, VersionState::V41(Box::new(v41)), now)?;

@@ -12,8 +12,7 @@ pub enum ClientPrincipal {
     Proven {
         /// BLAKE3 of the name with realm.
         name: [u8; 32],
-        /// Under SP4_MACH_CRED only calls with integrity protection count (RFC 8881, section
-        /// 2.10.8.3).
+        /// Under SP4_MACH_CRED only calls with integrity protection count (RFC 8881 §2.10.8.3).
         protected: bool,
     },
 }

@@ -1,5 +1,5 @@
-//! SP4_MACH_CRED: operations reserved for, or allowed to, the machine credential (RFC 8881,
-//! sections 2.10.8.3 and 18.35.3).
+//! SP4_MACH_CRED: operations reserved for, or allowed to, the machine credential (RFC 8881
+//! §2.10.8.3 and 18.35.3).
 
 use vouch_nfs4::{Bitmap, StateProtectOps, Status};
 
@@ -32,7 +32,7 @@ const ALLOWED: Bitmap = Bitmap::of(&[
     Op::FREE_STATEID.0,
 ]);
 
-/// Section 18.35.3: SP4_MACH_CRED needs integrity or privacy.
+/// §18.35.3: SP4_MACH_CRED needs integrity or privacy.
 pub(in crate::state) fn negotiate(wanted: &StateProtectOps, credential: Credential<'_>) -> Result<Protection, Status> {
     if !credential.flavour.has_integrity() {
         return Err(Status::INVAL);
@@ -42,8 +42,7 @@ pub(in crate::state) fn negotiate(wanted: &StateProtectOps, credential: Credenti
 }
 
 impl<F: Clone> State<F> {
-    /// WRONG_CRED if state protection forbids `op` with this credential (section
-    /// 2.10.8.3).
+    /// WRONG_CRED if state protection forbids `op` with this credential (§2.10.8.3).
     pub(crate) fn enforce(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
         let enforced = client.v41().is_some_and(|v41| v41.protection.enforces(op.0));
@@ -55,9 +54,9 @@ impl<F: Clone> State<F> {
 
     /// The right to manage the client's record, sessions and connections. Errors: WRONG_CRED.
     ///
-    /// Without state protection RFC 8881 leaves the choice to the server (section 2.10.8). A
-    /// Kerberos principal's client accepts only that principal, so that a session id seen on the
-    /// wire ends nothing.
+    /// Without state protection RFC 8881 leaves the choice to the server (§2.10.8). A Kerberos
+    /// principal's client accepts only that principal, so that a session id seen on the wire ends
+    /// nothing.
     pub(in crate::state) fn check_may_manage(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         self.enforce(client, op, credential)?;
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;

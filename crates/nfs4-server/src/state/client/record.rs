@@ -108,7 +108,7 @@ pub(in crate::state) enum CallbackPath {
 pub(in crate::state) struct V41 {
     pub(in crate::state) sessions: Vec<SessionKey>,
     pub(in crate::state) next: CreateSeq,
-    /// One-slot reply cache (RFC 8881, section 18.36.4).
+    /// One-slot reply cache (RFC 8881 §18.36.4).
     pub(in crate::state) last: Option<CreateSessionOk>,
     pub(in crate::state) protection: Protection,
     pub(in crate::state) reclaim_complete: bool,

@@ -1,4 +1,4 @@
-//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW (RFC 7530, sections 16.33, 16.34 and 16.29).
+//! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW (RFC 7530 §16.33, 16.34 and 16.29).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) enum SetClientError {
 }
 
 impl<F: Clone> State<F> {
-    /// Letters of section 16.33.5: v, x, c are verifier, name and callback.
+    /// Letters of §16.33.5: v, x, c are verifier, name and callback.
     pub(crate) fn set_client_id(
         &mut self,
         owner: &ClientOwner<'_>,
@@ -104,7 +104,7 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// CB_PATH_DOWN renews the lease (section 16.29.4), ACCESS does not.
+    /// CB_PATH_DOWN renews the lease (§16.29.4), ACCESS does not.
     pub(crate) fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         let key = self.confirmed_of_40(id)?;
         if !self.clients[key].is_renewed_by(caller) {
@@ -119,7 +119,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Renews the lease as RENEW would (section 9.5).
+    /// Renews the lease as RENEW would (§9.5).
     ///
     /// Errors: STALE_CLIENTID for unconfirmed ids and those of an earlier instance, EXPIRED.
     pub(crate) fn v40_client(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {

@@ -141,7 +141,7 @@ impl<F: Clone> State<F> {
         self.clients.get_mut(key).ok_or(Status::DEADSESSION)
     }
 
-    /// The recovery record must exist before the client acquires state (RFC 8881, section 8.4.2.1).
+    /// The recovery record must exist before the client acquires state (RFC 8881 §8.4.2.1).
     pub(in crate::state) fn record(&mut self, key: ClientKey, revoked: bool) {
         let client = &mut self.clients[key];
         if client.has_other_address && self.grace.is_active() {

@@ -21,7 +21,7 @@ impl<F: Clone> State<F> {
         if !client.may_act_for(caller, opener) {
             return Err(Status::ACCESS);
         }
-        // RFC 7530, section 9.5.
+        // RFC 7530 §9.5.
         client.renew(now);
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Client {
         names
     }
 
-    /// RFC 7530, section 16.27.4: the client's creator or a principal with an open file.
+    /// RFC 7530 §16.27.4: the client's creator or a principal with an open file.
     pub(in crate::state) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
         let (Principal::Gss { name } | Principal::Certificate { name }, VersionState::V40(v40)) = (&self.principal, &self.version) else {
             return true;

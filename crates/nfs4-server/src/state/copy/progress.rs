@@ -1,4 +1,4 @@
-//! RFC 7862, sections 4.8, 15.2, 15.8, 15.9 and 16.1.
+//! RFC 7862 §4.8, 15.2, 15.8, 15.9 and 16.1.
 
 use super::record::{Copy, CopyProgress};
 use vouch_nfs4::cb::OffloadInfo;
@@ -79,7 +79,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The copy stops at its next step (section 15.8).
+    /// The copy stops at its next step (§15.8).
     pub(crate) fn copy_cancel(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, now: u64) -> Result<(), Status> {
         let key = self.resolve(Some(client), stateid, file, now)?;
         match &self.states[key].kind {

@@ -1,4 +1,4 @@
-//! Grant, recall, revocation and return (RFC 8881, section 10.4).
+//! Grant, recall, revocation and return (RFC 8881 §10.4).
 
 use super::record::{AccessWithoutOpen, Delegation, Granted, Holder, Want};
 use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags};
@@ -18,7 +18,7 @@ use crate::state::stateid::entry::{Entry, Kind};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Errors: DELAY until the delegations are returned (sections 10.4.2 and 10.4.4).
+    /// Errors: DELAY until the delegations are returned (§10.4.2 and 10.4.4).
     #[inline]
     pub(crate) fn recall_for_access(
         &mut self,
@@ -78,7 +78,7 @@ impl<F: Clone> State<F> {
         matches!(self.states.get(key).map(|entry| &entry.kind), Some(Kind::Delegation(delegation)) if delegation.recalled_ms.is_some())
     }
 
-    /// After one lease the delegation is revoked (section 10.4.6).
+    /// After one lease the delegation is revoked (§10.4.6).
     pub(in crate::state) fn recall(&mut self, key: StateKey, truncate: bool, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
@@ -104,7 +104,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// In 4.1 SEQUENCE reports the stateid until it is freed (section 10.4.6).
+    /// In 4.1 SEQUENCE reports the stateid until it is freed (§10.4.6).
     pub(in crate::state) fn revoke(&mut self, key: StateKey) {
         self.revoke_for(key, Loss::NotReturned);
     }
@@ -170,7 +170,7 @@ impl<F: Clone> State<F> {
         Status::NOTSUPP
     }
 
-    /// CLAIM_DELEGATE_CUR; a recalled delegation will do (section 10.2.1).
+    /// CLAIM_DELEGATE_CUR; a recalled delegation will do (§10.2.1).
     pub(in crate::state) fn delegation_allows(
         &mut self,
         client: ClientKey,
@@ -217,8 +217,8 @@ impl<F: Clone> State<F> {
         if self.has_delegation(call.client, file) {
             return refused(NoDelegation::NOT_SUPP_UPGRADE);
         }
-        // Section 10.4: read delegations while nobody writes; a write delegation for the only
-        // client with the file open.
+        // §10.4: read delegations while nobody writes; a write delegation for the only client with
+        // the file open.
         let free = match write {
             false => state.opens.shares().writers() == 0 && self.write_delegation(file).is_none(),
             true => state.delegations.is_empty() && state.opens.are_all_of(call.client, call.file.export, |_| true),
@@ -231,8 +231,8 @@ impl<F: Clone> State<F> {
         granted
     }
 
-    /// Reclaims a delegation with an open (section 10.2.1). The claim cannot be verified: one for
-    /// each client and file, without conflict with other reclaims.
+    /// Reclaims a delegation with an open (§10.2.1). The claim cannot be verified: one for each
+    /// client and file, without conflict with other reclaims.
     fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
         let client = call.client;
         let state = &self.files[file];
@@ -283,8 +283,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// GETATTR (section 10.4.3; RFC 9754, section 5). `times`: only times are requested, which many
-    /// holders do not keep. Errors: DELAY during the recall from an unresponsive holder.
+    /// GETATTR (§10.4.3; RFC 9754 §5). `times`: only times are requested, which many holders do not
+    /// keep. Errors: DELAY during the recall from an unresponsive holder.
     pub(crate) fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
         let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
         let client = self.states[key].client;
@@ -350,7 +350,7 @@ impl<F: Clone> State<F> {
     }
 
     /// The holder keeps the access time and, with `modify`, the change time. Errors: BAD_STATEID
-    /// (RFC 9754, section 5).
+    /// (RFC 9754 §5).
     pub(crate) fn check_times_delegation(
         &mut self,
         client: Option<ClientKey>,

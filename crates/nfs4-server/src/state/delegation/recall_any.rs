@@ -1,5 +1,5 @@
-//! CB_RECALL_ANY (RFC 8881, section 20.6): large holders return their least used delegations, so
-//! that other clients get some.
+//! CB_RECALL_ANY (RFC 8881 §20.6): large holders return their least used delegations, so that other
+//! clients get some.
 
 use crate::state::callback::record::Subject;
 use crate::state::client::credential::Family;

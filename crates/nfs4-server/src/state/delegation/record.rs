@@ -8,7 +8,7 @@ pub(in crate::state) struct Delegation<F> {
     pub(in crate::state) key: FileKey,
     pub(in crate::state) write: bool,
     pub(in crate::state) file: F,
-    /// The holder keeps the file's access and change times (RFC 9754, section 5).
+    /// The holder keeps the file's access and change times (RFC 9754 §5).
     pub(in crate::state) times: bool,
     pub(in crate::state) recalled_ms: Option<u64>,
     pub(in crate::state) holder: Option<(HolderAttributes, u64)>,
@@ -39,7 +39,7 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// Errors: INVAL for an undefined value (RFC 8881, section 18.16.3).
+    /// Errors: INVAL for an undefined value (RFC 8881 §18.16.3).
     pub(crate) fn new(access: ShareAccess) -> Result<Self, Status> {
         Ok(match access.0 & ShareAccess::WANT_MASK.0 {
             0 => Want::Unstated,

@@ -1,4 +1,4 @@
-//! RFC 8881, sections 8.3 and 8.4.
+//! RFC 8881 §8.3 and 8.4.
 
 use super::timers::Timer;
 
@@ -52,7 +52,7 @@ impl<F: Clone> State<F> {
         } else {
             self.timers.set(now + lease_ms, Timer::Lease(key));
             match client.lease {
-                // A server may keep state without conflicts past the lease (section 8.4.2.4).
+                // A server may keep state without conflicts past the lease (§8.4.2.4).
                 Lease::Active => {
                     client.lease = Lease::Courtesy { since_ms: now };
                     self.end_if_blocking_others(key);
@@ -63,8 +63,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Grace would wait its full time for an idle 4.0 client (RFC 7530, section 9.6.2). The next
-    /// open writes a new record.
+    /// Grace would wait its full time for an idle 4.0 client (RFC 7530 §9.6.2). The next open
+    /// writes a new record.
     fn forget_idle(&mut self, key: ClientKey) {
         let client = &mut self.clients[key];
         if client.family() == Family::V40 && client.recorded && !client.has_state() {
@@ -93,14 +93,14 @@ impl<F: Clone> State<F> {
     }
 
     pub(in crate::state) fn replace(&mut self, key: ClientKey) {
-        // 4.0 stateids of the former instance report EXPIRED (RFC 7530, section 16.34.5). In 4.1
-        // they are unknown.
+        // 4.0 stateids of the former instance report EXPIRED (RFC 7530 §16.34.5). In 4.1 they are
+        // unknown.
         let ended = if self.clients.get(key).is_some_and(|client| client.family() == Family::V40) { Ended::Expired } else { Ended::Freed };
         self.end(key, ended, false, Loss::Restarted);
     }
 
-    /// Forbids a reclaim, durably before any conflicting grant (section 8.4.3): otherwise both
-    /// clients could hold the state after a restart.
+    /// Forbids a reclaim, durably before any conflicting grant (§8.4.3): otherwise both clients
+    /// could hold the state after a restart.
     pub(in crate::state) fn expire(&mut self, key: ClientKey) {
         self.expire_for(key, Loss::Expired);
     }

@@ -1,5 +1,4 @@
-//! RFC 8881, sections 9 and 18.10 to 18.12; RFC 7530, section 16.37. The server does not detect
-//! deadlocks.
+//! RFC 8881 §9 and 18.10 to 18.12; RFC 7530 §16.37. The server does not detect deadlocks.
 
 use super::request::{Denied, LockBy, LockCall, LockError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +23,7 @@ impl<F: Clone> State<F> {
         let entry = &self.states[open];
         let (client, file) = (entry.client, entry.file);
         let Kind::Open(state) = &entry.kind else { return Err(Status::BAD_STATEID.into()) };
-        // Section 18.10.3.
+        // §18.10.3.
         let needed = if call.mode == Mode::Exclusive { WRITE } else { READ };
         if state.access & needed == 0 {
             return Err(Status::OPENMODE.into());
@@ -47,7 +46,7 @@ impl<F: Clone> State<F> {
             (None, LockBy::Old(_)) => unreachable!("an old lock owner has a lock state"),
         };
         if let Err(denied) = self.expire_conflicting_lockers(&call.file, owner_key, call.range, call.mode) {
-            // Another client got the lock (section 18.10.3).
+            // Another client got the lock (§18.10.3).
             if call.reclaim {
                 return Err(Status::RECLAIM_CONFLICT.into());
             }
@@ -79,8 +78,8 @@ impl<F: Clone> State<F> {
         Ok(self.states[lock].stateid(self.boot, lock))
     }
 
-    /// RFC 7530, section 16.10.5. Also resets a known owner: the client may have forgotten it after
-    /// a lost RELEASE_LOCKOWNER, and would get an old reply.
+    /// RFC 7530 §16.10.5. Also resets a known owner: the client may have forgotten it after a lost
+    /// RELEASE_LOCKOWNER, and would get an old reply.
     fn begin_lock_owner(&mut self, owner: OwnerKey, by: LockBy<'_>) {
         if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), by) {
             (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
@@ -263,8 +262,8 @@ impl<F: Clone> State<F> {
         self.expire_conflicting_lockers(file, owner, range, mode).map_err(LockError::Denied)
     }
 
-    /// Releases all owners of this name that the caller may release. LOCKS_HELD (RFC 7530, section
-    /// 16.37.3). O(n) in principals with open files, only for the client's creator.
+    /// Releases all owners of this name that the caller may release. LOCKS_HELD (RFC 7530
+    /// §16.37.3). O(n) in principals with open files, only for the client's creator.
     pub(crate) fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
         let mut held = false;
         for known in self.clients[client].releasable_owner_names(name, caller) {

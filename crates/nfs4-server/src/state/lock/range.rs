@@ -13,7 +13,7 @@ impl Range {
     pub(in crate::state) const ALL: Range = Range { first: 0, last: u64::MAX };
 
     /// A length of all ones reaches the end of the file. INVAL for length zero or an end beyond
-    /// 2^64 (RFC 8881, section 18.10.3).
+    /// 2^64 (RFC 8881 §18.10.3).
     pub(crate) fn new(offset: u64, length: u64) -> Result<Self, Status> {
         let last = match length {
             0 => return Err(Status::INVAL),
@@ -94,8 +94,8 @@ impl Ranges {
         self.overlapping(range).next().is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
     }
 
-    /// Mode `None` unlocks. The rest of a partly covered range stays (RFC 8881, sections 9.5 and
-    /// 18.12). O(k log n) for k touched ranges.
+    /// Mode `None` unlocks. The rest of a partly covered range stays (RFC 8881 §9.5 and 18.12). O(k
+    /// log n) for k touched ranges.
     pub(in crate::state) fn set(&mut self, range: Range, mode: Option<Mode>) -> Change {
         let mut change = Change::default();
         let mut new = range;
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn range_keeps_64_bit_ends() {
-        // RFC 8881, section 18.10.3.
+        // RFC 8881 §18.10.3.
         assert_eq!(Range::new(0, 0), Err(Status::INVAL));
         assert_eq!(Range::new(u64::MAX, u64::MAX), Ok(Range { first: u64::MAX, last: u64::MAX }));
         assert_eq!(Range::new(1, u64::MAX - 1).map(Range::length), Ok(u64::MAX - 1));

@@ -1,4 +1,4 @@
-//! Order in which freed ranges go to blocked requests (RFC 8881, sections 9.6 and 20.11).
+//! Order in which freed ranges go to blocked requests (RFC 8881 §9.6 and 20.11).
 //!
 //! The client repeats its LOCK. A freed range is briefly reserved for the first waiter, which keeps
 //! the order.
@@ -129,7 +129,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// 4.0 clients that have not polled for a lease (RFC 7530, section 9.4).
+    /// 4.0 clients that have not polled for a lease (RFC 7530 §9.4).
     fn forget_lost_interest(&mut self, file: FileRef, now: u64) {
         let (clients, lease_ms) = (&mut self.clients, self.config.lease_ms);
         self.files[file].waiters.retain(|waiter| {

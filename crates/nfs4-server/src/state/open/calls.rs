@@ -1,4 +1,4 @@
-//! RFC 8881, sections 18.16, 18.18 and 18.2; RFC 7530, section 16.18.
+//! RFC 8881 §18.16, 18.18 and 18.2; RFC 7530 §16.18.
 
 use super::request::{Claim, DelegationExtensions, OpenCall, OpenPlan, Opened};
 use std::collections::BTreeSet;
@@ -58,9 +58,9 @@ impl<F: Clone> State<F> {
         self.owners[owner].states.get(&(file, call.file.export)).copied()
     }
 
-    /// SHARE_DENIED (RFC 8881, section 9.7).
+    /// SHARE_DENIED (RFC 8881 §9.7).
     fn check_shares(&mut self, call: &OpenCall<'_>) -> Result<(), Status> {
-        // Opens of the same owner count too (section 9.7; RFC 7530, section 9.9).
+        // Opens of the same owner count too (§9.7; RFC 7530 §9.9).
         let cuts = if call.truncate { WRITE } else { 0 };
         let wanted = Share { access: call.share.access | cuts, deny: call.share.deny };
         match self.expire_conflicting_opens(
@@ -195,14 +195,14 @@ impl<F: Clone> State<F> {
         within_client_limit && self.make_room_for_state(client, Resource::Opens, opens_max, |state| state.open_count)
     }
 
-    /// Not after a reclaim or under a delegation (RFC 7530, section 16.18.5).
+    /// Not after a reclaim or under a delegation (RFC 7530 §16.18.5).
     fn needs_confirmation(&mut self, owner: crate::state::OwnerKey, claim: Claim) -> bool {
         let Some(sequencer) = self.owners[owner].sequencer.as_deref_mut() else { return false };
         sequencer.confirmed |= claim != Claim::New;
         !sequencer.confirmed
     }
 
-    /// The stateid stays, its sequence number grows (RFC 8881, section 9.9).
+    /// The stateid stays, its sequence number grows (RFC 8881 §9.9).
     fn widen(&mut self, key: StateKey, file: FileRef, call: &OpenCall<'_>, opened: F) {
         let share = call.share;
         let entry = &mut self.states[key];
@@ -233,7 +233,7 @@ impl<F: Clone> State<F> {
         Ok(entry.stateid(self.boot, key))
     }
 
-    /// INVAL for a share that is no union of the owner's opens (RFC 8881, section 18.18.3).
+    /// INVAL for a share that is no union of the owner's opens (RFC 8881 §18.18.3).
     pub(crate) fn downgrade(
         &mut self,
         client: Option<ClientKey>,
@@ -266,7 +266,7 @@ impl<F: Clone> State<F> {
         opens.insert(key, by, after);
     }
 
-    /// LOCKS_HELD while lock owners of this open hold locks (RFC 8881, section 18.2.3).
+    /// LOCKS_HELD while lock owners of this open hold locks (RFC 8881 §18.2.3).
     pub(crate) fn close(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve_open(client, stateid, file, now)?;
         let entry = &self.states[key];
@@ -279,7 +279,7 @@ impl<F: Clone> State<F> {
         self.drop_open(key, Ended::Freed, None);
         if self.owners[owner].sequencer.is_none() {
             self.remove_owner_if_idle(owner);
-            // Section 18.2.4.
+            // §18.2.4.
             return Ok(Stateid::INVALID);
         }
         // For retries.

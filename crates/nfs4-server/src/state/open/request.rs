@@ -42,9 +42,9 @@ impl OpenCall<'_> {
 /// RFC 9754.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DelegationExtensions {
-    /// Section 5: the delegation covers access and modification times.
+    /// §5: the delegation covers access and modification times.
     pub times: bool,
-    /// Section 4: the delegation replaces the open.
+    /// §4: the delegation replaces the open.
     pub for_open: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Share reservations (RFC 8881, section 9.7).
+//! Share reservations (RFC 8881 §9.7).
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{ShareAccess, ShareDeny};
@@ -14,7 +14,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Without delegation wants. INVAL for no access or undefined bits (section 18.16.3).
+    /// Without delegation wants. INVAL for no access or undefined bits (§18.16.3).
     pub(crate) fn new(access: ShareAccess, deny: ShareDeny) -> Result<Self, Status> {
         let bits = access.0 & ShareAccess::MASK.0;
         if !(1..=3).contains(&bits) || deny.0 > 3 {
@@ -52,7 +52,7 @@ impl Share {
     }
 }
 
-/// OPEN_DOWNGRADE must name the union of a subset of the owner's opens (section 18.18.3).
+/// OPEN_DOWNGRADE must name the union of a subset of the owner's opens (§18.18.3).
 pub(in crate::state) fn reachable(history: u16, share: Share) -> Option<u16> {
     let mut union = Share { access: 0, deny: 0 };
     let mut kept = 0;

@@ -1,4 +1,4 @@
-//! Sequence numbers of owners in 4.0 (RFC 7530, section 9.1.7).
+//! Sequence numbers of owners in 4.0 (RFC 7530 §9.1.7).
 
 use vouch_nfs4::{OwnerSeq, Stateid, Status};
 
@@ -79,8 +79,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Section 9.1.10. O(n) in owners of the client, so rate-limited: a client with only
-    /// busy owners must not delay others.
+    /// §9.1.10. O(n) in owners of the client, so rate-limited: a client with only busy owners must
+    /// not delay others.
     fn drop_idle_owners(&mut self, client: ClientKey) -> bool {
         let record = &mut self.clients[client];
         // 4.1 removes idle owners at once.
@@ -111,9 +111,8 @@ impl<F: Clone> State<F> {
         let key = self.owner(client, kind, name)?;
         let owner = &self.owners[key];
         let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
-        // An unconfirmed owner may start over with any number and loses its opens (section
-        // 16.18.5). An owner without opens may repeat the number: clients that got SYMLINK use it
-        // elsewhere.
+        // An unconfirmed owner may start over with any number and loses its opens (§16.18.5). An
+        // owner without opens may repeat the number: clients that got SYMLINK use it elsewhere.
         let follows = seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
         if sequencer.begun && !sequencer.confirmed && !sequencer.busy && !follows {
             self.restart_owner(key);
@@ -171,13 +170,13 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The number advances except after the errors of section 9.1.7.
+    /// The number advances except after the errors of §9.1.7.
     pub(crate) fn owner_done(&mut self, token: &OwnerToken, status: Status, reply: OwnerReply) {
         let Some(owner) = self.owners.get_mut(token.owner) else { return };
         let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
         sequencer.busy = false;
-        // An unconfirmed owner may start with any number (section 16.18.5). Failing calls could
-        // otherwise fill the table.
+        // An unconfirmed owner may start with any number (§16.18.5). Failing calls could otherwise
+        // fill the table.
         if !status.is_ok() && !sequencer.confirmed && owner.states.is_empty() {
             return self.drop_owner(token.owner);
         }

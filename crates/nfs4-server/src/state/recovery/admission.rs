@@ -1,4 +1,4 @@
-//! RFC 8881, section 8.4.2; RFC 7530, section 9.6.2.
+//! RFC 8881 §8.4.2; RFC 7530 §9.6.2.
 
 use vouch_nfs4::Status;
 
@@ -25,8 +25,8 @@ impl<F: Clone> State<F> {
     /// apart.
     ///
     /// A caller from the recorded address takes the name. A caller from elsewhere continues after
-    /// grace without reclaims: the client's address may have changed (section 8.4.2.1 leaves this
-    /// to the server). DELAY if the recorded client has returned.
+    /// grace without reclaims: the client's address may have changed (§8.4.2.1 leaves this to the
+    /// server). DELAY if the recorded client has returned.
     pub(in crate::state) fn assign_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         let Some(from) = self.grace.awaits_from(family, owner) else { return Ok(()) };
         let here = from == Network::of(credential.address);
@@ -50,8 +50,7 @@ impl<F: Clone> State<F> {
         if from.is_none_or(|from| from == Network::of(credential.address)) { Ok(()) } else { Err(Status::DELAY) }
     }
 
-    /// GRACE during grace (section 8.4.2.1), or before the RECLAIM_COMPLETE of a 4.1 client
-    /// (section 18.51.3).
+    /// GRACE during grace (§8.4.2.1), or before the RECLAIM_COMPLETE of a 4.1 client (§18.51.3).
     pub(in crate::state) fn admit_new(&mut self, key: ClientKey) -> Result<(), Status> {
         if self.grace.is_active() {
             return Err(Status::GRACE);
@@ -81,8 +80,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Clients that have not reclaimed lose their state, even after another restart (section
-    /// 8.4.3).
+    /// Clients that have not reclaimed lose their state, even after another restart (§8.4.3).
     pub(in crate::state) fn end_grace(&mut self) {
         if self.grace.until_ms.take().is_some() {
             self.grace.waiting = Map::with_hasher(self.hasher);

@@ -1,4 +1,4 @@
-//! Clients reclaim their former state (RFC 8881, section 8.4.2).
+//! Clients reclaim their former state (RFC 8881 §8.4.2).
 
 use vouch_nfs4::Verifier;
 
@@ -24,7 +24,7 @@ impl Grace {
     /// No grace if no client may reclaim.
     pub(in crate::state) fn new(records: &[RecoveryRecord], grace_ms: u64, now: u64, hasher: crate::state::hash::Seed) -> Self {
         let mut waiting = Map::with_hasher(hasher);
-        // Section 8.4.3.
+        // §8.4.3.
         for record in records.iter().filter(|record| !record.revoked) {
             let awaited = Awaited { verifier: record.verifier, creator: record.creator, from: record.from };
             waiting.insert(RecoveryRecord::key(record.family, &record.owner), awaited);
@@ -45,7 +45,7 @@ impl Grace {
     }
 
     /// While a record waits, only its principal may use the name. The recorded client's lease
-    /// counts as renewed (section 2.4.3).
+    /// counts as renewed (§2.4.3).
     pub(in crate::state) fn admits(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> bool {
         !self.is_active() || self.waiting.get(&RecoveryRecord::key(family, owner)).is_none_or(|awaited| awaited.creator.admits(credential))
     }

@@ -1,5 +1,4 @@
-//! Clients that may reclaim after a restart (RFC 8881, section 8.4.2.1). Format:
-//! docs/formats/recovery.md.
+//! Clients that may reclaim after a restart (RFC 8881 §8.4.2.1). Format: docs/formats/recovery.md.
 
 use vouch_nfs4::{OPAQUE_LIMIT, Verifier};
 use vouch_xdr::{Error, Reader, Writer};

@@ -1,4 +1,4 @@
-//! CREATE_SESSION (RFC 8881, section 18.36).
+//! CREATE_SESSION (RFC 8881 §18.36).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::ConnectionId;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Phases of section 18.36.4.
+    /// Phases of §18.36.4.
     pub(crate) fn create_session(
         &mut self,
         args: &CreateSessionArgs<'_>,
@@ -67,8 +67,8 @@ impl<F: Clone> State<F> {
         Ok(made)
     }
 
-    /// Callbacks use the minor version of the COMPOUND that created the session (section
-    /// 2.10.2; Linux finds the session by it).
+    /// Callbacks use the minor version of the COMPOUND that created the session (§2.10.2; Linux
+    /// finds the session by it).
     pub(crate) fn note_minor_version(&mut self, id: &SessionId, minor: u32) {
         if let Some(key) = self.session_by_id(id) {
             self.sessions[key].back.minor = minor;
@@ -90,7 +90,7 @@ impl<F: Clone> State<F> {
         let asked = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
         let back = negotiate_back(&args.back, asked)?;
         let credential = callback_credential(&args.sec_parms);
-        // The reply's flag says whether the connection carries callbacks (section 18.36.3).
+        // The reply's flag says whether the connection carries callbacks (§18.36.3).
         let wants_back = asked && credential.is_some();
         let client = &self.clients[key];
         let sessions = client.v41().map_or(0, |v41| v41.sessions.len());
@@ -135,7 +135,7 @@ impl<F: Clone> State<F> {
         Ok(CreateSessionOk { session: self.sessions[session].id, seq: args.seq, flags, fore, back })
     }
 
-    /// Errors: TOOSMALL for unusable values (section 18.36.3).
+    /// Errors: TOOSMALL for unusable values (§18.36.3).
     fn negotiate_fore(&self, wanted: &ChannelAttrs, source_key: SourceKey) -> Result<ChannelAttrs, Status> {
         if wanted.request_len_max < MESSAGE_LEN_MIN || wanted.response_len_max < MESSAGE_LEN_MIN {
             return Err(Status::TOOSMALL);
@@ -181,7 +181,7 @@ fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttr
     Ok(ChannelAttrs { header_pad_size: 0, requests_max: wanted.requests_max.min(BACK_SLOTS_MAX), rdma_ird: None, ..*wanted })
 }
 
-/// None if all are unusable. Prefers RPCSEC_GSS (the server's choice, section 18.36.3).
+/// None if all are unusable. Prefers RPCSEC_GSS (the server's choice, §18.36.3).
 pub(in crate::state) fn callback_credential(offers: &[CallbackSec<'_>]) -> Option<CallbackCredential> {
     if offers.is_empty() {
         return Some(CallbackCredential::None);

@@ -44,7 +44,7 @@ pub(crate) struct SequenceCall<'a> {
     pub request_len: usize,
     pub operations: u32,
     /// Principal, number of operations, and part of the body. A retry with another digest is
-    /// refused (RFC 8881, section 2.10.6.1.3.1).
+    /// refused (RFC 8881 §2.10.6.1.3.1).
     pub fingerprint: u64,
 }
 

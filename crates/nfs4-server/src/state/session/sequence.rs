@@ -1,4 +1,4 @@
-//! SEQUENCE, connection binding and session end (RFC 8881, sections 2.10.3 and 18.46).
+//! SEQUENCE, connection binding and session end (RFC 8881 §2.10.3 and 18.46).
 
 use super::record::{Bound, SequenceCall, Sequenced, Turn};
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ impl<F: Clone> State<F> {
             .filter(|(_, session)| session.id == args.session)
             .ok_or(Status::BADSESSION)?;
         let client_key = session.client;
-        // Contexts end silently; the next SEQUENCE must report it (section 18.46.3).
+        // Contexts end silently; the next SEQUENCE must report it (§18.46.3).
         if session.back.life.is_some() && session.back.context(lease_ms) != session.context {
             self.refresh_paths(client_key);
         }
@@ -44,7 +44,7 @@ impl<F: Clone> State<F> {
             self.sessions[key].last = call.connection;
         }
         let session = &mut self.sessions[key];
-        // Section 18.46.3: before the slot is checked.
+        // §18.46.3: before the slot is checked.
         if call.operations > session.fore.operations_max {
             return Err(Status::TOO_MANY_OPS);
         }
@@ -60,7 +60,7 @@ impl<F: Clone> State<F> {
         if more > 0 && turn == slots::Turn::New && more > self.reply_room(source_key) {
             self.latest_ms = self.latest_ms.max(now);
             if !self.make_room_for_replies(source_key, Some(key), more) {
-                // The slot's number stays, and the client repeats the call (section 15.1.1.3).
+                // The slot's number stays, and the client repeats the call (§15.1.1.3).
                 return Err(Status::DELAY);
             }
         }
@@ -105,7 +105,7 @@ impl<F: Clone> State<F> {
     }
 
     /// Without state protection, the first SEQUENCE on a connection binds it to the fore channel
-    /// (section 2.10.3.1).
+    /// (§2.10.3.1).
     fn bind_fore_channel(&mut self, key: SessionKey, call: &SequenceCall<'_>) -> Result<(), Status> {
         let session = &mut self.sessions[key];
         let client_key = session.client;
@@ -156,7 +156,7 @@ impl<F: Clone> State<F> {
         let limits = &self.config.limits;
         let slots = &mut self.sessions[key].slots;
         let uses_all = highest_used == slots.highest() && highest_used.0 + 1 < limits.slots_per_session_max;
-        // Section 2.10.6.1.
+        // §2.10.6.1.
         if uses_all && room >= limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
             slots.grow((slots.highest().0 + 1).saturating_mul(2).min(limits.slots_per_session_max));
         }
@@ -245,7 +245,7 @@ impl<F: Clone> State<F> {
     pub(crate) fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
         self.check_may_manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
         self.sessions.get(turn.session).ok_or(Status::DEADSESSION)?;
-        // NOENT for unusable contexts (section 18.33.3). The previous credential stays.
+        // NOENT for unusable contexts (§18.33.3). The previous credential stays.
         let credential = crate::state::session::create_session::callback_credential(&args.sec_parms).ok_or(Status::NOENT)?;
         let life = self.life_of(Some(&credential));
         let back = &mut self.sessions[turn.session].back;
@@ -305,7 +305,7 @@ impl<F: Clone> State<F> {
         let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
         let session = &self.sessions[key];
         let client = session.client;
-        // Section 18.37.3.
+        // §18.37.3.
         if !session.connections.iter().any(|bound| bound.connection == connection) {
             return Err(Status::CONN_NOT_BOUND_TO_SESSION);
         }

@@ -1,4 +1,4 @@
-//! Each request is executed once, and retries get the cached reply (RFC 8881, section 2.10.6).
+//! Each request is executed once, and retries get the cached reply (RFC 8881 §2.10.6).
 
 use vouch_nfs4::{SlotId, SlotSeq, Status};
 
@@ -63,7 +63,7 @@ impl SlotTable {
 
     #[inline]
     pub(in crate::state) fn check_request(&self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Turn, Status> {
-        // Section 18.46.3.
+        // §18.46.3.
         if slot.0 >= self.granted {
             return Err(Status::BADSLOT);
         }
@@ -71,16 +71,16 @@ impl SlotTable {
             return Err(Status::BAD_HIGH_SLOT);
         }
         let place = self.slots.get(slot.0 as usize).unwrap_or(const { &Slot::new() });
-        // Section 2.10.6.1.
+        // §2.10.6.1.
         if seq == place.seq.next() {
             return if place.phase == Phase::Busy { Err(Status::SEQ_MISORDERED) } else { Ok(Turn::New) };
         }
         match place.phase {
             _ if seq != place.seq => Err(Status::SEQ_MISORDERED),
             Phase::Unused => Err(Status::SEQ_MISORDERED),
-            // Section 2.10.6.2.
+            // §2.10.6.2.
             Phase::Busy => Err(Status::DELAY),
-            // Section 2.10.6.1.3.1.
+            // §2.10.6.1.3.1.
             _ if place.fingerprint != fingerprint => Err(Status::SEQ_FALSE_RETRY),
             Phase::Cached | Phase::Uncached => Ok(Turn::Again),
         }
@@ -137,7 +137,7 @@ impl SlotTable {
         self.target = self.granted;
     }
 
-    /// Slots are removed when the client has acknowledged the target (section 2.10.6.1).
+    /// Slots are removed when the client has acknowledged the target (§2.10.6.1).
     pub(in crate::state) fn shrink(&mut self, target: u32) {
         self.target = target.clamp(1, self.granted);
     }

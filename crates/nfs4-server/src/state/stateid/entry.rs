@@ -71,7 +71,7 @@ pub(in crate::state) struct Owner {
     pub(in crate::state) sequencer: Option<Box<Sequencer>>,
 }
 
-/// RFC 7530, section 9.1.7.
+/// RFC 7530 §9.1.7.
 #[derive(Default)]
 pub(in crate::state) struct Sequencer {
     pub(in crate::state) last: OwnerSeq,

@@ -1,4 +1,4 @@
-//! RFC 8881, sections 8.2 and 9.1; RFC 7530, section 9.1.4.
+//! RFC 8881 §8.2 and 9.1; RFC 7530 §9.1.4.
 
 use vouch_nfs4::{StateSeq, Stateid, Status};
 
@@ -50,7 +50,7 @@ impl<F: Clone> State<F> {
                 _ => unreachable!("an open is removed after its locks"),
             },
             Kind::Delegation(delegation) => {
-                // A read delegation does not allow writing (section 10.4).
+                // A read delegation does not allow writing (§10.4).
                 return match io == Io::Read || delegation.write {
                     true => Ok(IoGrant::Delegated(delegation.file.clone())),
                     false => Err(Status::OPENMODE),
@@ -61,7 +61,7 @@ impl<F: Clone> State<F> {
         if !self.owner_confirmed(open) {
             return Err(Status::BAD_STATEID);
         }
-        // Sections 18.22.3 and 18.32.3.
+        // §18.22.3 and 18.32.3.
         if open.access & bit == 0 {
             return Err(Status::OPENMODE);
         }
@@ -79,7 +79,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Special stateids (section 8.2.3), excluded by denials (LOCKED) and grace (section 9.1.2).
+    /// Special stateids (§8.2.3), excluded by denials (LOCKED) and grace (§9.1.2).
     fn anonymous_io(
         &mut self,
         client: Option<ClientKey>,
@@ -135,7 +135,7 @@ impl<F: Clone> State<F> {
             return Err(Status::BAD_STATEID);
         }
         if let Some(client) = renewed {
-            // RFC 7530, section 9.5.
+            // RFC 7530 §9.5.
             self.clients[client].renew(now);
         }
         Ok(key)
@@ -145,19 +145,19 @@ impl<F: Clone> State<F> {
     fn look_up(&self, client: Option<ClientKey>, stateid: &Stateid) -> Result<(StateKey, &Entry<F>), Status> {
         let v41 = client.is_some();
         let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
-            // STALE for an earlier instance (RFC 7530, section 9.1.4.2). In 4.1 sessions report the
+            // STALE for an earlier instance (RFC 7530 §9.1.4.2). In 4.1 sessions report the
             // restart.
             return Err(if v41 || stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
         };
         let Some(entry) = self.states.get(key) else { return Err(self.status_of_removed(key)) };
         match client {
-            // Section 8.2.4.
+            // §8.2.4.
             Some(client) if entry.client != client => return Err(Status::BAD_STATEID),
             None if self.clients[entry.client].family() != Family::V40 => return Err(Status::BAD_STATEID),
             _ => {}
         }
         match entry.kind {
-            // Section 8.5.
+            // §8.5.
             Kind::Revoked => return Err(Status::DELEG_REVOKED),
             Kind::Closed(_) => return Err(Status::BAD_STATEID),
             _ => {}
@@ -180,7 +180,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// LOCKS_HELD for state in use (RFC 8881, section 18.38).
+    /// LOCKS_HELD for state in use (RFC 8881 §18.38).
     pub(crate) fn free_stateid(&mut self, client: ClientKey, stateid: &Stateid) -> Result<(), Status> {
         let key = match self.look_up(Some(client), stateid) {
             Ok((key, _)) => key,
@@ -208,7 +208,7 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Zero means the newest in 4.1 (section 8.2.2). Comparison is modulo 2^32.
+/// Zero means the newest in 4.1 (§8.2.2). Comparison is modulo 2^32.
 #[inline]
 fn check_seq(given: StateSeq, newest: StateSeq, v41: bool) -> Result<(), Status> {
     if given == newest || v41 && given.0 == 0 {

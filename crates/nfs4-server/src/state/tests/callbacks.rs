@@ -1,4 +1,4 @@
-//! RFC 8881, sections 2.10.6 and 20.
+//! RFC 8881 §2.10.6 and 20.
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, SequenceFlags};
 
@@ -126,7 +126,7 @@ fn callback_reply_after_client_expiry_is_ignored() {
 
 #[test]
 fn session_without_usable_callback_flavour_has_no_callbacks() {
-    // Section 18.36.3.
+    // §18.36.3.
     use vouch_nfs4::op::{BackchannelCtlArgs, CreateSessionFlags};
     use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService, SysCred};
     let gss = || CallbackSec::Gss(GssCallbackHandles { service: GssService::Integrity, from_server: Bytes(b""), from_client: Bytes(b"c") });
@@ -143,7 +143,7 @@ fn session_without_usable_callback_flavour_has_no_callbacks() {
     let mut bind = |dir| fixture.state.bind_connection(&BindConnArgs { session: ok.session, dir, rdma: false }, connection, sys(&user(0)));
     assert_eq!(bind(ChannelDirClient::Back), Err(Status::INVAL));
     assert_eq!(bind(ChannelDirClient::BackOrBoth).unwrap().dir, vouch_nfs4::op::ChannelDirServer::Fore);
-    // Section 18.33: an offer without a usable flavour changes nothing.
+    // §18.33: an offer without a usable flavour changes nothing.
     let turn = fixture.begin(&peer, 1, 1, false);
     let offer = |sec| BackchannelCtlArgs { program: 5, sec_parms: List(vec![sec]) };
     assert_eq!(fixture.state.backchannel_ctl(&turn, &offer(gss()), sys(&user(0))), Err(Status::NOENT));
@@ -160,7 +160,7 @@ fn session_without_usable_callback_flavour_has_no_callbacks() {
 
 #[test]
 fn gss_callback_credential_is_preferred_over_none() {
-    // Section 2.10.8.3.
+    // §2.10.8.3.
     use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService};
     let gss = |from_server| {
         CallbackSec::Gss(GssCallbackHandles { service: GssService::Privacy, from_server: Bytes(from_server), from_client: Bytes(b"c") })
@@ -198,7 +198,7 @@ impl crate::ContextLife for RemainingLife {
 
 #[test]
 fn expired_gss_context_stops_callbacks_until_replaced() {
-    // Sections 18.46.3 and 18.33.
+    // §18.46.3 and 18.33.
     use vouch_nfs4::op::BackchannelCtlArgs;
     use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService};
     let gss = |name: &'static [u8]| {

@@ -1,4 +1,4 @@
-//! RFC 8881, sections 18.35, 18.36, 18.50.
+//! RFC 8881 §18.35, 18.36, 18.50.
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ExchangeIdFlags};
 use vouch_nfs4::{Bitmap, CreateSeq, StateProtect, StateProtectOps};
@@ -12,7 +12,7 @@ fn update_client(fixture: &mut Fixture, name: &'static str, boot: u8, uid: u32) 
 
 #[test]
 fn exchange_id_replaces_unconfirmed_client() {
-    // Section 18.35.4, cases 1 and 4.
+    // §18.35.4, cases 1 and 4.
     let mut fixture = Fixture::new();
     let first = fixture.exchange_id("a", 1, 0).unwrap();
     let second = fixture.exchange_id("a", 1, 0).unwrap();
@@ -95,7 +95,7 @@ fn machine_credential_is_required_under_state_protection() {
     assert!(fixture.state.machine_operations(client, by(&machine, Flavour::Krb5)).is_empty());
     assert!(fixture.state.machine_operations(client, by(&alice, Flavour::Krb5p)).is_empty());
     assert_eq!(fixture.state.destroy_session(&ok.session, connection, by(&alice, Flavour::Krb5p)), Err(Status::WRONG_CRED));
-    // Section 2.10.3.1.
+    // §2.10.3.1.
     let peer = Peer { client, id: exchanged.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
     assert!(matches!(fixture.sequence_on(&peer, 0, SlotSeq(1), false), Err(Status::CONN_NOT_BOUND_TO_SESSION)));
     assert_eq!(fixture.state.destroy_session(&ok.session, connection, by(&machine, Flavour::Krb5p)), Ok(()));
@@ -103,7 +103,7 @@ fn machine_credential_is_required_under_state_protection() {
 
 #[test]
 fn retried_create_session_returns_same_session() {
-    // Section 18.36.4, phase 2.
+    // §18.36.4, phase 2.
     let mut fixture = Fixture::new();
     let exchanged = fixture.exchange_id("a", 1, 0).unwrap();
     let connection = fixture.new_connection();
@@ -116,7 +116,7 @@ fn retried_create_session_returns_same_session() {
     assert_eq!(fixture.state.totals().sessions, 2);
 }
 
-// Section 2.10.8: anybody who knows the session's name can use it.
+// §2.10.8: anybody who knows the session's name can use it.
 #[test]
 fn create_session_retry_is_refused_to_other_principals() {
     let (host, other, root, none) = (gss("host/a@R"), gss("host/b@R"), user(0), Principal::None);
@@ -166,7 +166,7 @@ fn kerberos_client_is_managed_only_by_its_principal() {
     assert_eq!(fixture.state.destroy_client(exchanged.client, creator), Ok(()));
 }
 
-// Section 2.10.8.3.
+// §2.10.8.3.
 #[test]
 fn exchange_id_without_integrity_replaces_no_protected_client() {
     let host = gss("host/a@R");

@@ -1,4 +1,4 @@
-//! RFC 8881, section 10.4.
+//! RFC 8881 §10.4.
 
 use vouch_nfs4::op::{NoDelegation, SequenceFlags};
 
@@ -43,7 +43,7 @@ fn open_for_writing_recalls_read_delegations() {
     assert!(fixture.callbacks().is_empty());
     fixture.answer(&callbacks[0], Status::OK);
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
-    // Section 10.2.1: until the return the holder may open under the delegation.
+    // §10.2.1: until the return the holder may open under the delegation.
     assert!(fixture.open_as(&a, "p", 1, share(1, 0), Claim::Delegated(delegation), Want::Unstated).is_ok());
     assert_eq!(fixture.open_as(&a, "p", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated).unwrap_err(), Status::ACCESS);
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
@@ -102,7 +102,7 @@ fn no_delegation_during_change_by_other_client() {
 
 #[test]
 fn recall_any_goes_to_largest_holder_near_limit() {
-    // Section 20.6.
+    // §20.6.
     let limits = Limits { delegations_max: 16, ..Limits::default() };
     let mut fixture = Fixture::with_config(StateConfig { limits, ..config() }, &[]);
     let (mut many, mut few) = (fixture.peer("many"), fixture.peer("few"));
@@ -137,7 +137,7 @@ fn recall_any_goes_to_largest_holder_near_limit() {
 
 #[test]
 fn delegation_not_returned_within_lease_is_revoked() {
-    // Sections 10.4.6, 18.46.3 and 18.38.
+    // §10.4.6, 18.46.3 and 18.38.
     let (mut fixture, [mut a, mut b]) = Fixture::with_peers(["a", "b"]);
     let delegation = read_delegation(&mut fixture, &a, 1);
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
@@ -211,7 +211,7 @@ fn open_extended(fixture: &mut Fixture, peer: &Peer, share: Share, extensions: D
 
 #[test]
 fn delegation_replaces_open_stateid_on_request() {
-    // RFC 9754, section 4.
+    // RFC 9754 §4.
     let extensions = DelegationExtensions { for_open: true, times: false };
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let opened = open_extended(&mut fixture, &a, share(3, 0), extensions);
@@ -230,7 +230,7 @@ fn delegation_replaces_open_stateid_on_request() {
 
 #[test]
 fn existing_or_denying_open_is_kept_with_delegation() {
-    // The server must know the share reservation (RFC 9754, section 4; RFC 8881, section 9.7).
+    // The server must know the share reservation (RFC 9754 §4; RFC 8881 §9.7).
     for (before, deny) in [(false, 2), (true, 0)] {
         let (mut fixture, [a]) = Fixture::with_peers(["a"]);
         let existing_open = before.then(|| fixture.open_as(&a, "o", 1, share(3, 0), Claim::New, Want::No).unwrap().stateid);
@@ -242,7 +242,7 @@ fn existing_or_denying_open_is_kept_with_delegation() {
 
 #[test]
 fn timestamp_delegation_lets_only_its_holder_set_times() {
-    // RFC 9754, section 5.
+    // RFC 9754 §5.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let opened = open_extended(&mut fixture, &a, share(3, 0), DelegationExtensions { for_open: false, times: true });
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
@@ -260,7 +260,7 @@ fn timestamp_delegation_lets_only_its_holder_set_times() {
 
 #[test]
 fn unanswered_cb_getattr_recalls_delegation() {
-    // Section 10.4.3.
+    // §10.4.3.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);
     assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), false, 0), Ok(Holder::Pending(0)));
@@ -272,8 +272,7 @@ fn unanswered_cb_getattr_recalls_delegation() {
 
 #[test]
 fn getattr_without_client_does_not_block_delegreturn() {
-    // GETATTR of 4.0 names no client (RFC 7530, section 10.4.3); Linux sends one along with
-    // DELEGRETURN.
+    // GETATTR of 4.0 names no client (RFC 7530 §10.4.3); Linux sends one along with DELEGRETURN.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::DELAY));

@@ -1,4 +1,4 @@
-//! RFC 8881, section 8.4.
+//! RFC 8881 §8.4.
 
 use vouch_nfs4::op::DelegationType;
 
@@ -88,7 +88,7 @@ fn grace_allows_only_reclaims() {
     let open = reclaim(&mut fixture, &a).unwrap().stateid;
     assert_eq!(fixture.lock(&a, &open, "x", 1, (0, 10), Mode::Exclusive), Err(Status::GRACE.into()));
     assert!(fixture.lock_call(&a, &open, "x", 1, (0, 10), Mode::Exclusive, false, true).is_ok());
-    // Section 18.51.3.
+    // §18.51.3.
     reclaim_complete_for(&mut fixture, &a);
     assert!(!fixture.state.in_grace());
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::NO_GRACE));
@@ -134,7 +134,7 @@ fn grace_ends_after_its_period() {
 
 #[test]
 fn edge_condition_expired_lease_forbids_reclaim() {
-    // Section 8.4.3: the lease expires, another client locks and unlocks, and the server restarts.
+    // §8.4.3: the lease expires, another client locks and unlocks, and the server restarts.
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let a = fixture.peer("a");
     fixture.open(&a, 1, 2, 3).unwrap();
@@ -152,7 +152,7 @@ fn edge_condition_expired_lease_forbids_reclaim() {
 
 #[test]
 fn edge_condition_missed_grace_forbids_later_reclaim() {
-    // Section 8.4.3: the server restarts twice, and another client has the lock in between.
+    // §8.4.3: the server restarts twice, and another client has the lock in between.
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let a = fixture.peer("a");
     fixture.open(&a, 1, 2, 3).unwrap();
@@ -268,7 +268,7 @@ fn auth_sys_state_is_reclaimed_under_any_named_principal() {
 
 #[test]
 fn grace_waits_for_v40_kerberos_client() {
-    // RFC 7530, sections 9.6.2 and 16.33.5.
+    // RFC 7530 §9.6.2 and 16.33.5.
     let (host, root) = (gss("host/a@R"), user(0));
     let record = v40_record(ClientPrincipal::of(&host, false), None);
     let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &[record]);
@@ -367,7 +367,7 @@ fn record_without_address_allows_reclaim_from_any_address() {
 
 #[test]
 fn v40_client_reclaims_only_from_its_address() {
-    // RFC 7530, section 9.6.2.
+    // RFC 7530 §9.6.2.
     let record = v40_record(ClientPrincipal::Sys, Some(Network::of(address(1))));
     let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &[record]);
     let root = user(0);
@@ -382,7 +382,7 @@ fn v40_client_reclaims_only_from_its_address() {
 
 #[test]
 fn recovery_record_follows_address_of_open_connections() {
-    // Sections 2.10.5 and 8.4.2.1.
+    // §2.10.5 and 8.4.2.1.
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let root = user(0);
     let a = register(&mut fixture, "a", 1, sys_from(1, &root)).unwrap();

@@ -1,4 +1,4 @@
-//! RFC 8881, sections 9 and 18.10 to 18.12.
+//! RFC 8881 §9 and 18.10 to 18.12.
 
 use super::quota::{address, peer_from};
 use super::*;
@@ -125,7 +125,7 @@ fn lock_downgrade_notifies_waiting_readers() {
 
 #[test]
 fn waiters_are_notified_repeatedly() {
-    // Section 20.11: a lost callback must not cost a turn.
+    // §20.11: a lost callback must not cost a turn.
     let (mut clients, _) = Clients::with_two_waiters();
     clients.fixture.state.revoke_client(clients.peers[0].id);
     for at in [1, 2, 1, 2] {

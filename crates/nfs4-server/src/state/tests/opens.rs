@@ -1,4 +1,4 @@
-//! RFC 8881, sections 8.2, 9.7, 18.2, 18.16, 18.18, 18.38, 18.48.
+//! RFC 8881 §8.2, 9.7, 18.2, 18.16, 18.18, 18.38, 18.48.
 
 use vouch_nfs4::StateSeq;
 
@@ -38,7 +38,7 @@ fn share_reservations_deny_conflicting_opens_and_io() {
     assert_eq!(fixture.open(&a, 1, 3, 2), Err(Status::SHARE_DENIED));
     assert!(fixture.open(&a, 1, 1, 2).is_ok());
     assert_eq!(fixture.open_as(&a, "other", 1, share(2, 0), Claim::New, Want::Unstated).unwrap_err(), Status::SHARE_DENIED);
-    // Section 9.1.2.
+    // §9.1.2.
     assert_eq!(io(&mut fixture, &b, &Stateid::ANONYMOUS, 1, Io::Write), Err(Status::LOCKED));
     assert_eq!(io(&mut fixture, &b, &Stateid::ANONYMOUS, 1, Io::Read), Ok(IoGrant::Anonymous));
     assert_eq!(io(&mut fixture, &b, &Stateid::CURRENT, 1, Io::Read), Err(Status::BAD_STATEID));
@@ -188,7 +188,7 @@ fn futile_eviction_scan_does_not_block_other_clients() {
 
 #[test]
 fn slow_open_does_not_expire_its_own_client() {
-    // The operation renews the lease at its beginning (RFC 7530, section 9.5).
+    // The operation renews the lease at its beginning (RFC 7530 §9.5).
     let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 10);
     let peer = super::v40::v40_client(&mut fixture, "a");
     let count = (1..=20).take_while(|&number| fixture.open(&peer, number, 1, 0).is_ok()).count();
@@ -256,7 +256,7 @@ fn open_claims_are_checked() {
     assert_eq!(open(Claim::DelegatedPrevious), Err(Status::NOTSUPP));
     assert_eq!(open(Claim::Previous(vouch_nfs4::op::DelegationType::None)), Err(Status::NO_GRACE));
     assert_eq!(open(Claim::Delegated(Stateid::ANONYMOUS)), Err(Status::BAD_STATEID));
-    // Section 18.51.3.
+    // §18.51.3.
     let early = fixture.reclaiming_peer("b", 1);
     assert_eq!(fixture.open(&early, 1, 1, 0), Err(Status::GRACE));
     fixture.state.reclaim_complete(early.client, true).unwrap();
@@ -268,7 +268,7 @@ fn open_claims_are_checked() {
 
 #[test]
 fn copies_report_progress_and_are_cancelled() {
-    // RFC 7862, sections 15.8 and 15.9.
+    // RFC 7862 §15.8 and 15.9.
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let (key, stateid) = fixture.state.copy_begin(peer.client, &file(1), TERMS).unwrap();
     assert!(fixture.state.note_copied(key, 10));

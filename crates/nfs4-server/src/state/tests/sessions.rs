@@ -1,4 +1,4 @@
-//! RFC 8881, sections 2.10, 18.34, 18.37, 18.46.
+//! RFC 8881 §2.10, 18.34, 18.37, 18.46.
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ChannelDirServer, SequenceFlags};
 
@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn retry_gets_cached_reply_over_any_connection() {
-    // Sections 2.10.6.1 and 2.10.5.
+    // §2.10.6.1 and 2.10.5.
     let (mut fixture, [mut peer]) = Fixture::with_peers(["a"]);
     let turn = fixture.begin(&peer, 3, 1, true);
     assert!(matches!(fixture.sequence_on(&peer, 3, SlotSeq(1), true), Err(Status::DELAY)));
@@ -21,7 +21,7 @@ fn retry_gets_cached_reply_over_any_connection() {
 
 #[test]
 fn create_session_does_not_promise_persistence() {
-    // Section 18.36.3.
+    // §18.36.3.
     let mut fixture = Fixture::new();
     let exchanged = fixture.exchange_id("a", 1, 0).unwrap();
     let connection = fixture.new_connection();
@@ -113,7 +113,7 @@ fn connections_and_sessions_per_client_are_limited() {
 
 #[test]
 fn reply_cache_keeps_its_limit_and_all_promised_replies() {
-    // Section 2.10.6.1.3.
+    // §2.10.6.1.3.
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let used = fixture.begin(&peer, 7, 1, false);
     fixture.state.finish(&used, None, 0);

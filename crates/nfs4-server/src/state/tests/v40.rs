@@ -74,7 +74,7 @@ pub(super) fn open_next(fixture: &mut Fixture, peer: &Peer, seq: u32) {
     finish_owner_call(fixture, next, Status::OK, 18);
 }
 
-// Section 16.33.5.
+// §16.33.5.
 #[test]
 fn restart_from_other_host_keeps_state_of_live_client() {
     let mut fixture = Fixture::new();
@@ -167,7 +167,7 @@ fn unconfirmed_owner_may_start_again() {
 
 #[test]
 fn owner_may_repeat_seqid_after_refused_first_open() {
-    // Section 16.18.5: libnfs repeats the seqid after SYMLINK and must not get the cached error.
+    // §16.18.5: libnfs repeats the seqid after SYMLINK and must not get the cached error.
     let (mut fixture, peer) = with_v40_client();
     let first = begin_owner_call(&mut fixture, &peer, 0).unwrap();
     finish_owner_call(&mut fixture, first, Status::SYMLINK, 18);
@@ -236,7 +236,7 @@ fn delegations_require_working_callback_path() {
 
 #[test]
 fn owners_of_failed_calls_are_forgotten() {
-    // Section 16.18.5.
+    // §16.18.5.
     let (mut fixture, peer) = with_v40_client();
     let confirmed = confirmed_open(&mut fixture, &peer);
     for number in 0..100u32 {
@@ -290,7 +290,7 @@ fn idle_owner_scan_is_rate_limited() {
 
 #[test]
 fn callbacks_use_flavour_of_setclientid() {
-    // Section 3.3.3; Linux denies CB_COMPOUND under AUTH_NONE.
+    // §3.3.3; Linux denies CB_COMPOUND under AUTH_NONE.
     let mut fixture = Fixture::new();
     v40_client(&mut fixture, "a");
     let probe = fixture.callbacks().remove(0);
@@ -327,7 +327,7 @@ pub(super) fn try_open_by(fixture: &mut Fixture, peer: &Peer, name: &str, princi
     Ok(stateid)
 }
 
-// Section 16.27.4.
+// §16.27.4.
 #[test]
 fn renew_of_kerberos_client_requires_its_principal_or_open() {
     let (mut fixture, peer) = with_kerberos_client();

@@ -17,7 +17,7 @@ fn location(text: &str) -> Option<Location> {
     Some(Location { servers: servers.filter(|servers| servers.len() <= SERVERS_MAX)?, path }).filter(|_| fits)
 }
 
-/// RFC 8881, section 11.16: a host name or an address, without brackets.
+/// RFC 8881 §11.16: a host name or an address, without brackets.
 fn server(host: &str) -> Option<String> {
     let bare = host.strip_prefix('[').map_or(Some(host), |host| host.strip_suffix(']'))?;
     let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'%');
