@@ -1,6 +1,4 @@
-//! Prints the records of an audit trail in auditd's text format and verifies the trail.
-//!
-//! Usage: `cargo run -p vouch-audit --example verify_trail -- DIRECTORY [PUBLIC_KEY_IN_HEX]`
+//! `cargo run -p vouch-audit --example verify_trail -- DIRECTORY [PUBLIC_KEY_IN_HEX]`
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -35,7 +33,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Faults may quote control characters from the trail.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

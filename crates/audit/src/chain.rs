@@ -1,5 +1,4 @@
-//! The SHA-256 hash chain over frames. With SHA instructions, SHA-256 is faster than BLAKE3 on
-//! inputs this short.
+//! SHA-256, because with SHA instructions it is faster than BLAKE3 on inputs this short.
 
 use sha2::block_api::compress256;
 use sha2::{Digest as _, Sha256};
@@ -7,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 /// A SHA-256 hash.
 pub type Hash = [u8; 32];
 
-/// Bytes of the chain tag in each frame. It locates a break at its frame, before the next seal.
+/// The tag locates a break at its frame, before the next seal.
 pub(crate) const TAG_LEN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +42,6 @@ pub(crate) fn leaf_hash(frame: &[u8]) -> Hash {
     hash_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
 }
 
-/// `None` for a frame longer than [`LEAF_BLOCKS`].
 #[inline]
 pub(crate) fn leaf_hasher(frame: &[u8]) -> Option<BlockHasher<LEAF_BLOCKS>> {
     BlockHasher::of(leaf_parts(frame))
@@ -54,7 +52,7 @@ fn leaf_parts(frame: &[u8]) -> [&[u8]; 2] {
     [&[0], frame]
 }
 
-/// Short input skips the buffer of [`Sha256`], which would take a third of the time.
+/// Short input skips the buffer of [`Sha256`].
 pub(crate) fn hash_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Hash {
     match BlockHasher::<BLOCKS>::of(parts) {
         Some(steps) => steps.hash(),
@@ -62,8 +60,8 @@ pub(crate) fn hash_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8];
     }
 }
 
-/// SHA-256, one block at a time. The blocks of one hash depend on each other, so alternating
-/// between hashes uses the CPU better.
+/// One block at a time: the blocks of one hash depend on each other, so alternating between hashes
+/// uses the CPU better.
 pub(crate) struct BlockHasher<const BLOCKS: usize> {
     blocks: [[u8; BLOCK_LEN]; BLOCKS],
     count: usize,

@@ -1,4 +1,4 @@
-//! Frames, the units of a segment file: head (length and kind), body and chain tag.
+//! Frames of a segment file: head (length and kind), body and chain tag.
 
 use crate::chain::{Chain, Hash, TAG_LEN, leaf_hash, leaf_hasher};
 use crate::merkle::Frontier;
@@ -7,7 +7,7 @@ use crate::merkle::Frontier;
 pub const MAGIC: [u8; 8] = *b"VOUCHTR1";
 pub(crate) const HEAD_LEN: usize = 4;
 pub(crate) const OVERHEAD: usize = HEAD_LEN + TAG_LEN;
-/// Bytes: ample for two paths, a principal and all other fields.
+/// Ample for two paths, a principal and all other fields.
 pub(crate) const BODY_LEN_MAX: usize = 64 * 1024;
 
 /// What a frame holds.
@@ -98,8 +98,8 @@ pub(crate) fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Cha
     leaf
 }
 
-/// Computes the chain and tree hashes of one leaf together with the next leaf's own hash. Dropping
-/// it completes `chain` and `tree`.
+/// Computes a leaf's chain and tree hashes together with the next leaf's own hash. Dropping it
+/// completes `chain` and `tree`.
 pub(crate) struct LeafBatch<'l> {
     pub(crate) out: &'l mut Vec<u8>,
     pub(crate) chain: &'l mut Chain,
@@ -215,7 +215,6 @@ impl Header {
     }
 }
 
-/// Reads fields of fixed length. The caller has checked the total length.
 pub(crate) struct FieldReader<'a>(pub(crate) &'a [u8]);
 
 impl FieldReader<'_> {

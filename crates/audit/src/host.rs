@@ -1,4 +1,4 @@
-//! Parser of the kernel's audit log: lines of auditd's file, or netlink messages. Does no I/O.
+//! The kernel's audit log: lines of auditd's file, or netlink messages. Does no I/O.
 
 mod paths;
 mod record_types;
@@ -321,7 +321,6 @@ impl Assembler {
     /// Calls `each` for every event that the line completes.
     pub fn push(&mut self, line: &Line<'_>, mut each: impl FnMut(Event)) {
         let at = self.pending.iter().position(|event| event.stamp == line.stamp);
-        // PROCTITLE, which precedes EOE, has completed the event.
         if at.is_none() && line.kind == kind::EOE {
             return;
         }

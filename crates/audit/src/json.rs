@@ -1,5 +1,5 @@
-//! Encodes a record as one line of JSON in the Elastic Common Schema (ECS 8). `vouch` has the
-//! fields that ECS lacks.
+//! Records as lines of JSON in the Elastic Common Schema (ECS 8). `vouch` has the fields that ECS
+//! lacks.
 
 use std::fmt::Write as _;
 
@@ -96,7 +96,6 @@ fn tls(record: &Record<'_>) -> Map<String, Value> {
     tls
 }
 
-/// Fields for which the schema has no name.
 fn own_fields(record: &Record<'_>) -> Map<String, Value> {
     let status = record.status();
     let mut own = Map::new();
@@ -135,7 +134,7 @@ fn insert(all: &mut Map<String, Value>, name: &str, part: Map<String, Value>) {
     }
 }
 
-/// Converts text that is not UTF-8 lossily, and adds the exact bytes as `NAME_hex`.
+/// Text that is not UTF-8 is converted lossily, and `NAME_hex` has the exact bytes.
 fn put(part: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     if bytes.is_empty() {
         return;

@@ -1,5 +1,5 @@
-//! The signing key of a trail. Each key signs one seal, which names the next key, and is then
-//! wiped. A stolen key cannot forge earlier seals (Bellare and Yee, 1997).
+//! Each key signs one seal, which names the next key, and is then wiped. A stolen key cannot forge
+//! earlier seals (Bellare and Yee, 1997).
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use sha2::{Digest as _, Sha256};

@@ -4,7 +4,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::chain::{BlockHasher, Hash};
 
-/// Roots of the complete subtrees from left to right: O(log n) memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frontier {
     count: u64,
@@ -73,7 +72,6 @@ impl LeafInsertion<'_> {
     }
 }
 
-/// Lowest sibling first. O(n).
 pub(crate) fn inclusion_path(leaves: &[Hash], index: u64) -> Option<Vec<Hash>> {
     let index = usize::try_from(index).ok().filter(|index| *index < leaves.len())?;
     let mut path = Vec::new();
@@ -165,7 +163,6 @@ mod tests {
         }
     }
 
-    /// From the reference test of Certificate Transparency.
     #[test]
     fn roots_match_rfc_6962() {
         let hex =

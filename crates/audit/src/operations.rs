@@ -1,5 +1,4 @@
-//! Numbers and names of NFSv4 operations (RFC 8881 §16.2.1; RFC 7862; RFC 8276), and equivalent
-//! system calls.
+//! Numbers and names of NFSv4 operations, and equivalent system calls.
 
 const ALL: [(u16, &str); 73] = [
     (3, "ACCESS"),
@@ -77,7 +76,7 @@ const ALL: [(u16, &str); 73] = [
     (75, "REMOVEXATTR"),
 ];
 
-/// Numbers of NFSv4 operations (RFC 8881 §16.2.3; RFC 7862; RFC 8276).
+/// RFC 8881 §16.2.3; RFC 7862; RFC 8276.
 #[allow(missing_docs, reason = "the names are those of the RFCs")]
 pub mod number {
     pub const ACCESS: u16 = 3;
@@ -178,7 +177,6 @@ pub(crate) fn number_of_name(name: &str) -> Option<u16> {
 /// True if the operation behind system call `word` also serves calls that `named` lacks.
 pub(crate) fn serves_other_calls(word: &str, named: &[String]) -> bool {
     let group = CALLS_SHARING_OPERATION.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
-    // Variants of one call are equivalent; each kind needs one.
     group.is_some_and(|group| group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call))))
 }
 
@@ -194,8 +192,7 @@ const CALLS_SHARING_OPERATION: [&[&[&str]]; 4] = [
     &[&["flock"], &["fcntl"]],
 ];
 
-/// Parses a word after `-S`: an NFS operation, a system call (all operations that serve it), or
-/// `all`.
+/// An NFS operation, a system call (all operations that serve it), or `all`.
 pub fn parse_operations(word: &str) -> Option<Set> {
     if word == "all" {
         return Some(file_operations());
@@ -229,7 +226,7 @@ pub fn parse_operations(word: &str) -> Option<Set> {
     Some(of_call.iter().fold(0, |set, number| set | single(*number)))
 }
 
-/// The closest x86-64 system call, for audit tools that do not know NFS.
+/// The closest x86-64 system call, for tools that do not know NFS.
 pub(crate) fn system_call(number: u16) -> u32 {
     match number {
         READ => 0,
@@ -254,7 +251,6 @@ pub(crate) fn system_call(number: u16) -> u32 {
         ACCESS => 269,
         ALLOCATE | DEALLOCATE => 285,
         COPY | CLONE => 326,
-        // newfstatat, for operations that only read attributes.
         _ => 262,
     }
 }

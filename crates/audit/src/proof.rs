@@ -1,5 +1,5 @@
-//! Inclusion proofs: they prove one record to a verifier without a copy of the trail and without
-//! trust in its keeper. See docs/formats/audit.md.
+//! Inclusion proofs prove one record to a verifier without a copy of the trail or trust in its
+//! keeper. See docs/formats/audit.md.
 
 use crate::Record;
 use crate::chain::{Hash, TAG_LEN, leaf_hash};
@@ -45,7 +45,6 @@ pub enum ProofError {
 }
 
 const PROOF_MAGIC: &[u8; 8] = b"VOUCHPF1";
-/// A tree with 2^64 leaves.
 const PATH_LEN_MAX: usize = 64;
 /// One seal every ten seconds for a year.
 pub(crate) const SEALS_MAX: usize = 3_200_000;

@@ -1,5 +1,3 @@
-//! The audit record and its binary encoding.
-
 pub mod access;
 mod fields;
 mod truncate;
@@ -204,13 +202,10 @@ pub struct Record<'a> {
     pub certificate: &'a [u8],
 }
 
-/// NFS4ERR_ACCESS (RFC 8881 §15.1).
 const DENIED: u32 = 13;
-/// Bytes of a path in a record; see [`truncate_path`].
 pub(crate) const PATH_LEN_MAX: usize = 4096;
 /// Bytes of any other text in a record. Longer text loses its end.
 pub const TEXT_LEN_MAX: usize = 1024;
-/// Sequence number, time, class, flavour, minor version, operation, presence mask.
 const FIXED_LEN: usize = 8 + 8 + 1 + 1 + 1 + 2 + 4;
 
 /// Why bytes are no record.
@@ -236,9 +231,9 @@ impl<'a> Record<'a> {
         self.login.or(self.uid)
     }
 
-    /// Effective status for rules and reports. An ACCESS that grants no read, lookup or execute bit
-    /// counts as refused: the client then fails with EACCES. Clients always request write bits, so
-    /// missing ones say nothing.
+    /// Effective status. An ACCESS that grants no read, lookup or execute bit counts as refused:
+    /// the client then fails with EACCES. Clients always request write bits, so missing ones say
+    /// nothing.
     pub fn status(&self) -> u32 {
         let is_access = self.result == 0 && self.operation == ACCESS && self.class == Class::Operation;
         let requested = self.requested.unwrap_or(0) & access::USE;
@@ -248,7 +243,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Appends the record's body. Truncates long text, and says so in the detail.
+    /// Truncates long text, and says so in the detail.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if truncate::is_too_long(self) {
             return truncate::with_truncated_texts(self, |record| record.encode(out));
@@ -276,7 +271,6 @@ impl<'a> Record<'a> {
         encoder.number(self.port.map(Into::into));
         encoder.text(self.client, TEXT_LEN_MAX);
         encoder.text(self.export, PATH_LEN_MAX);
-        // Stores only the path below the export.
         let below = (!self.export.is_empty()).then(|| self.path.strip_prefix(self.export)).flatten();
         encoder.text(below.unwrap_or(b""), PATH_LEN_MAX);
         encoder.text(if below.is_some_and(|below| !below.is_empty()) { b"" } else { self.path }, PATH_LEN_MAX);
@@ -392,7 +386,6 @@ fn address(bytes: &[u8]) -> Result<Option<IpAddr>, RecordError> {
 }
 
 const FIELD_COUNT: u32 = 30;
-/// SHA-256.
 const FINGERPRINT_LEN: usize = 32;
 const VARINT_LEN_MAX: usize = 10;
 const ADDRESS_LEN_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! Audit rules in auditctl's syntax, with an index. Does no I/O: the caller resolves user names.
+//! Audit rules in auditctl's syntax. Does no I/O: the caller resolves user names.
 
 mod condition;
 mod coverage;
@@ -17,7 +17,7 @@ use condition::{Condition, Side, sides};
 use index::{Index, Lookup};
 pub use parse::{Resolve, RuleError};
 
-/// A list of rules, indexed. The first rule that holds decides.
+/// The first rule that holds decides.
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
@@ -32,7 +32,6 @@ pub struct Rules {
 struct Rule {
     always: bool,
     operations: Set,
-    /// Such a rule does not apply to refusals.
     names_operations: bool,
     conditions: Vec<Condition>,
     key: Box<[u8]>,
@@ -111,8 +110,8 @@ impl Rules {
         self.has_path_rules
     }
 
-    /// An `always` rule covers this path or one below it, so that moves must be tracked. As in
-    /// auditctl, `path=` watches a name, `dir=` and `-w` follow a directory.
+    /// An `always` rule covers this path or one below it, so moves must be tracked. As in auditctl,
+    /// `path=` watches a name, `dir=` and `-w` follow a directory.
     pub fn watches_within(&self, path: &[u8]) -> bool {
         self.watches_below(path) || self.directories.contains(path)
     }
@@ -137,18 +136,15 @@ impl Rules {
         self.recorded & single(operation) != 0
     }
 
-    /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. Costs a
-    /// few look-ups, or O(path rules) for an unknown path.
-    ///
-    /// An incomplete path (`/srv/.../name`) matches each `always` rule that may apply, and no
-    /// `never` rule.
+    /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. O(path
+    /// rules) for an unknown path. An incomplete path (`/srv/.../name`) matches each `always` rule
+    /// that may apply, and no `never` rule.
     pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
         let rule = self.first_match(record, Lookup::Operation, |rule| rule.operations & single(record.operation) != 0)?;
         rule.always.then_some(&*rule.key)
     }
 
-    /// Returns the key (possibly empty) to record a refused call with, or `None` if a `never` rule
-    /// without operations matches.
+    /// As [`Rules::select`] for a refused call: only a `never` rule without operations skips it.
     pub fn select_refusal(&self, record: &Record<'_>) -> Option<&[u8]> {
         match self.first_match(record, Lookup::Refusal, |rule| !rule.names_operations) {
             Some(rule) => rule.always.then_some(&*rule.key),

@@ -1,5 +1,4 @@
-//! Records as syslog messages (RFC 5424) with ECS JSON, and their framing (RFC 5425 §4.3; RFC 6587
-//! §3.4.1).
+//! Syslog messages (RFC 5424) with ECS JSON, and their framing (RFC 5425 §4.3; RFC 6587 §3.4.1).
 
 use std::fmt::Write as _;
 
@@ -10,16 +9,15 @@ use crate::{Record, json, operations};
 const FACILITY: u32 = 13;
 const WARNING: u32 = 4;
 const INFORMATIONAL: u32 = 6;
-/// RFC 5424 §6.
 const HOST_LEN_MAX: usize = 255;
 
-/// A message of RFC 5424 with the record as JSON. `host`: the name of this machine.
+/// `host`: the name of this machine.
 pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     with_value(record, &json::value(record, boot), host)
 }
 
-/// Like [`message`], but below 64 KiB for a datagram. Truncates long fields, keeps both ends of
-/// paths, and sets `vouch.truncated`.
+/// Below 64 KiB, for a datagram. Truncates long fields, keeps both ends of paths, and sets
+/// `vouch.truncated`.
 pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     let (path, path2) = (shorten_path(record.path, SHORT_LEN_MAX), shorten_path(record.path2, SHORT_LEN_MAX));
     let cut = |text| utf8_prefix(text, SHORT_LEN_MAX);
@@ -39,19 +37,16 @@ pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) ->
     with_value(record, &value, host)
 }
 
-/// Eight fields, escaped sixfold and repeated in hexadecimal, stay far below 64 KiB.
 const SHORT_LEN_MAX: usize = 512;
 
 fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> String {
     let is_bad = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let priority = FACILITY * 8 + if is_bad { WARNING } else { INFORMATIONAL };
-    // At most microseconds (RFC 5424 §6.2.3).
     let time = jiff::Timestamp::from_nanosecond(i128::from(record.time_ns)).map_or_else(|_| "-".into(), |time| format!("{time:.6}"));
     let name = match record.class {
         Class::Operation => operations::name(record.operation),
         class => class.name(),
     };
-    // Printable US-ASCII without spaces, or "-" (RFC 5424 §6).
     let mut host: String = host.chars().filter(char::is_ascii_graphic).take(HOST_LEN_MAX).collect();
     if host.is_empty() {
         host.push('-');
@@ -64,7 +59,7 @@ fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> Str
     out
 }
 
-/// Appends a message with octet counting: length in bytes, a space, the message.
+/// Octet counting: length in bytes, a space, the message.
 pub fn frame(message: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(message.len().to_string().as_bytes());
     out.push(b' ');

@@ -1,6 +1,6 @@
-//! Records in the text format of the kernel's audit log, for `ausearch`, `aureport` and similar
-//! tools. Operations become SYSCALL, SOCKADDR, CWD and PATH lines; refusals USER_AUTH; changes of
-//! rules and keys CONFIG_CHANGE; everything else TRUSTED_APP.
+//! The text format of the kernel's audit log, for `ausearch` and `aureport`. Operations become
+//! SYSCALL, SOCKADDR, CWD and PATH lines; refusals USER_AUTH; changes of rules and keys
+//! CONFIG_CHANGE; everything else TRUSTED_APP.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use crate::operations::{self, errno, number, system_call};
 use crate::record::{Act, Class, Flavour, Record, Refusal, access};
 
-/// One event of one or more lines.
 pub fn write(record: &Record<'_>, out: &mut String) {
     match record.class {
         Class::Operation => operation(record, out),
@@ -38,7 +37,6 @@ fn operation(record: &Record<'_>, out: &mut String) {
     let _ = write!(out, "auid={auid} uid={uid} gid={gid} euid={uid} suid={uid} fsuid={uid} egid={gid} sgid={gid} fsgid={gid} ");
     out.push_str("tty=(none) ses=4294967295 ");
     out.push_str(match record.flavour {
-        // Only the process id of a local caller is known.
         Flavour::Local => "comm=\"?\" exe=\"?\" ",
         _ => "comm=\"nfsd\" exe=\"/usr/bin/vouch\" ",
     });
@@ -73,12 +71,10 @@ fn operation(record: &Record<'_>, out: &mut String) {
     }
 }
 
-/// True for a failed open too.
 pub(crate) fn may_have_created(record: &Record<'_>) -> bool {
     record.granted.or(record.requested).is_some_and(|bits| bits & access::CREATE != 0)
 }
 
-/// Returns the x86-64 system call, and its first and third argument.
 fn equivalent_call(record: &Record<'_>) -> (u32, [String; 2]) {
     let requested = record.requested.unwrap_or(0);
     let has = |bits: u32| requested & bits != 0;
@@ -95,7 +91,6 @@ fn equivalent_call(record: &Record<'_>) -> (u32, [String; 2]) {
             let create = if has(access::CREATE) { 0x40 } else { 0 };
             (257, at(access | create | if has(access::TRUNCATE) { 0x200 } else { 0 }))
         }
-        // truncate(2); then fchmodat, fchownat, setxattr and utimensat.
         number::SETATTR if has(access::TRUNCATE) => (76, none()),
         number::SETATTR if has(access::MODE) => (268, at(record.mode.unwrap_or(0))),
         number::SETATTR if has(access::OWNER) => (260, at(0)),
@@ -175,7 +170,7 @@ fn refusal(record: &Record<'_>, out: &mut String) {
     message_field(out, "acct", if record.principal.is_empty() { b"?" } else { record.principal });
     out.push_str(" exe=\"/usr/bin/vouch\" ");
     host_and_address(record, out);
-    // As in kernel messages, `res=` precedes all fields that a user can choose.
+    // Before all fields that a user can choose, as in kernel messages.
     let _ = write!(out, " terminal=nfs res=failed flavour={}", record.flavour.name());
     message_texts(record, out);
     out.push_str("'\n");
@@ -213,8 +208,7 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     out.push_str("'\n");
 }
 
-/// `ausearch -hn` matches only `hostname` if present, and SYSCALL events carry the address. So
-/// `hostname` is the address if known.
+/// `ausearch -hn` matches only `hostname` if present, and SYSCALL events carry the address.
 fn host_and_address(record: &Record<'_>, out: &mut String) {
     let name = std::str::from_utf8(record.client)
         .ok()
@@ -242,7 +236,6 @@ fn message_texts(record: &Record<'_>, out: &mut String) {
     }
 }
 
-/// A quote would end `msg='…'`.
 fn message_field(out: &mut String, name: &str, text: &[u8]) {
     let _ = write!(out, "{name}=");
     if text.contains(&b'\'') { hex(out, text) } else { value(out, text) }

@@ -1,4 +1,4 @@
-//! Audit trails on disk: directories of segments, the current signing key, and the latest seal as a
+//! Trails on disk: directories of segments, the current signing key, and the latest seal as a
 //! checkpoint. Only this module does I/O.
 
 mod compress;

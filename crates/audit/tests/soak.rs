@@ -1,5 +1,4 @@
-//! Load at full speed with rotation, compression, retention and searches. A separate program,
-//! because it measures its own memory.
+//! A separate program, because it measures its own memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,14 +20,12 @@ use vouch_audit::{Flavour, Record};
 const RECORDS: u64 = 8 * 3600 * 100;
 const THREADS: u64 = 4;
 const SECOND: u64 = 1_000_000_000;
-/// A leak of 30 bytes per record would exceed this between the second and the last quarter.
 const GROWTH_MAX: u64 = 40 << 20;
 
 fn count() -> u64 {
     std::env::var("VOUCH_SOAK_RECORDS").ok().and_then(|text| text.parse().ok()).unwrap_or(RECORDS) / THREADS * THREADS
 }
 
-/// `xid` numbers the records without gaps.
 fn record_all(trail: &Trail, thread: u64, count: u64, done: &AtomicU64) {
     for at in 0..count {
         let principal = format!("user{}@EXAMPLE.ORG", at * 31 % 997);
@@ -72,7 +69,6 @@ fn search_until_stopped(directory: &Path, stop: &AtomicBool) -> u64 {
             assert_eq!(record.principal, query.principal[0]);
             assert!(hit.segment >= segment, "segments come in order");
             if segment != 0 && hit.segment > segment + 1 {
-                // Every segment has records of this user, so only retention removes results.
                 let there = segments(directory).expect("a directory").iter().any(|file| (segment + 1..hit.segment).contains(&file.number));
                 assert!(!there, "segments between {segment} and {} were skipped", hit.segment);
                 of_thread = [None; THREADS as usize];
@@ -126,7 +122,6 @@ fn eight_hours_of_load_keep_memory_flat_and_trail_complete() {
         stop.store(true, Ordering::Relaxed);
         searching.join().expect("searches succeed")
     });
-    // Retention runs at low priority and may lack CPU time.
     let until = Instant::now() + Duration::from_secs(60);
     while segments(directory.path()).expect("a directory").first().is_some_and(|first| first.number == 1) && Instant::now() < until {
         thread::sleep(Duration::from_millis(20));

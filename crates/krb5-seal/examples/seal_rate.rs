@@ -1,4 +1,4 @@
-//! Prints how fast this CPU seals messages: `cargo run --release --example seal_rate -- [BYTES]`.
+//! `cargo run --release --example seal_rate -- [BYTES]`.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut tokens = vec![vec![0; token_len]; 16];
         let (mut count, start) = (0, Instant::now());
         while start.elapsed() < Duration::from_millis(500) {
-            // A real sender uses fresh random confounders.
             let mut jobs: Vec<SealJob<'_>> = tokens.iter_mut().map(|token| SealJob::new(&keys, count, [0; 16], token)).collect();
             seal_many(&mut jobs);
             for job in &jobs {

@@ -1,11 +1,10 @@
-//! AES keys: round keys as instructions use them, and the plain cipher made from them.
+//! Round keys as instructions use them, and the plain cipher made from them.
 
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::hazmat;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// Round keys for both directions, as AES instructions use them. Without padding bytes: a move
-/// would fill them with stack data that nothing wipes.
+/// Without padding bytes: a move would fill them with stack data that nothing wipes.
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct AesKey {
@@ -17,8 +16,8 @@ pub(crate) struct AesKey {
     rest: [u8; 32 - size_of::<usize>()],
 }
 
-/// RustCrypto's cipher, for CPUs without known instructions. Built on the stack for each use; the
-/// caller wipes the stack.
+/// For CPUs without known instructions. Built on the stack for each use; the caller wipes the
+/// stack.
 #[allow(clippy::large_enum_variant, reason = "it lives for a call, on the stack")]
 pub(crate) enum PlainAes {
     Aes128(aes::Aes128),
@@ -62,7 +61,7 @@ impl AesKey {
         }
     }
 
-    /// Expands a key of 16 or 32 bytes (FIPS 197 §5.2); other lengths are a bug of this crate.
+    /// FIPS 197 §5.2, for a key of 16 or 32 bytes.
     pub(crate) fn set(&mut self, key: &[u8]) {
         assert!(matches!(key.len(), 16 | 32), "derived keys have 16 or 32 bytes");
         let key_words = key.len() / 4;
@@ -101,8 +100,7 @@ impl AesKey {
     }
 }
 
-/// SubWord of FIPS 197 without a table: a cipher round on four equal columns, with its mixing
-/// inverted.
+/// SubWord of FIPS 197 without a table.
 fn substitute(word: [u8; 4]) -> [u8; 4] {
     let mut block = aes::Block::try_from([word; 4].as_flattened()).expect("four words are a block");
     hazmat::cipher_round(&mut block, &aes::Block::default());

@@ -1,5 +1,5 @@
-//! CBC with ciphertext stealing (RFC 3962 §5, variant CS3: the last two blocks are always
-//! exchanged) and a zero initial vector, in place and in steps.
+//! CBC with ciphertext stealing (RFC 3962 §5, variant CS3) and a zero initial vector, in place and
+//! in steps.
 
 use zeroize::Zeroize;
 
@@ -53,7 +53,7 @@ impl Encryption {
         self.ends = self.ready == self.len && left < 16;
         let mut scratch = Segment::NONE;
         if self.ends && left > 0 {
-            // SAFETY: `left` bytes are left of the message, fewer than the scratch has room for.
+            // SAFETY: `left` bytes of the message are left, and the scratch has room for them.
             unsafe { std::ptr::copy_nonoverlapping(self.start.add(self.encrypted), self.scratch.as_mut_ptr(), left) };
             self.scratch[left..].fill(0);
             scratch = Segment { start: self.scratch.as_mut_ptr(), blocks: 1 };
@@ -99,7 +99,7 @@ pub(crate) unsafe fn step<L>(kernels: &Kernels, lanes: &mut [L], of: impl Fn(&mu
             items.push(encryption.next());
         }
     }
-    // SAFETY: the creators of the encryptions promised valid messages; the lanes are borrowed.
+    // SAFETY: `new` promises valid messages; the lanes are borrowed.
     unsafe { (kernels.encrypt.many)(&mut items) };
     let mut done = items.iter();
     for lane in lanes.iter_mut() {
@@ -121,8 +121,7 @@ impl Decryption {
         Decryption { chain: [0; 16], decrypted: 0 }
     }
 
-    /// Decrypts up to `step_len` more bytes (a multiple of 16). `message` is always the whole
-    /// message.
+    /// Decrypts up to `step_len` more bytes (a multiple of 16). `message` is the whole message.
     pub(crate) fn step(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
         self.decrypt(kernels, key, message, step_len);
         if self.decrypted == message.len() {
@@ -130,7 +129,6 @@ impl Decryption {
         }
     }
 
-    /// The caller wipes the stack.
     pub(crate) fn all(kernels: &Kernels, key: &AesKey, message: &mut [u8]) {
         Decryption::new().decrypt(kernels, key, message, usize::MAX);
     }

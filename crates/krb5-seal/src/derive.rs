@@ -1,5 +1,5 @@
-//! Key derivation: RFC 3961 §5.1 (n-fold and DK) for the enctypes of RFC 3962, RFC 8009 §3
-//! (KDF-HMAC-SHA2) for the others.
+//! RFC 3961 §5.1 (n-fold and DK) for the enctypes of RFC 3962, RFC 8009 §3 (KDF-HMAC-SHA2) for the
+//! others.
 
 use zeroize::{Zeroize, Zeroizing};
 
@@ -47,8 +47,7 @@ fn dk(key: &[u8], constant: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     derived
 }
 
-/// RFC 8009 §3: K1 = HMAC(key, 0x00000001 | label | 0x00 | k), cut to k bits; one HMAC output is
-/// always enough.
+/// RFC 8009 §3: HMAC(key, 0x00000001 | label | 0x00 | k), cut to k bits.
 fn kdf_hmac_sha2<D: Digest>(key: &[u8], label: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     let mut message = vec![0, 0, 0, 1];
     message.extend_from_slice(label);
@@ -62,8 +61,8 @@ fn kdf_hmac_sha2<D: Digest>(key: &[u8], label: &[u8], len: usize) -> Zeroizing<V
     derived
 }
 
-/// RFC 3961 §5.1: copies of the input, each rotated 13 further bits to the right, filling whole
-/// outputs, added as ones'-complement numbers.
+/// RFC 3961 §5.1: copies of the input, each rotated 13 further bits to the right, added as
+/// ones'-complement numbers.
 pub(crate) fn n_fold(input: &[u8], output: &mut [u8]) {
     let (input_len, output_len) = (input.len(), output.len());
     let total_len = input_len * output_len / gcd(input_len, output_len);

@@ -1,5 +1,4 @@
-//! Hash states and blocks: compression by kernels, padding, and HMAC (RFC 2104) with precompressed
-//! pads.
+//! Hash states, padding, and HMAC (RFC 2104) with precompressed pads.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -13,15 +12,12 @@ pub(crate) const DIGEST_LEN_MAX: usize = 48;
 pub(crate) trait Digest: Sized + 'static {
     type State: Copy + Zeroize + PartialEq + std::fmt::Debug + Send + Sync + 'static;
     const BLOCK_LEN: usize;
-    /// Bytes of the bit count at the end of the padding.
     const COUNT_LEN: usize;
     const LEN: usize;
     const INITIAL: Self::State;
 
-    /// Uses the plain kernel.
     fn compress(state: &mut Self::State, blocks: &[u8]);
 
-    /// In the first [`Digest::LEN`] bytes.
     fn output(state: &Self::State) -> [u8; DIGEST_LEN_MAX];
 
     /// # Safety
@@ -57,7 +53,7 @@ impl Digest for Sha1 {
     }
 
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u32; 5]>]) {
-        // SAFETY: the caller's promise is the kernel's.
+        // SAFETY: the caller's promise.
         unsafe { (kernels.sha1.many)(items) }
     }
 
@@ -86,7 +82,7 @@ impl Digest for Sha256 {
     }
 
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u32; 8]>]) {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         unsafe { (kernels.sha256.many)(items) }
     }
 
@@ -124,7 +120,7 @@ impl Digest for Sha384 {
     }
 
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u64; 8]>]) {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         unsafe { (kernels.sha512.many)(items) }
     }
 
@@ -149,8 +145,8 @@ fn words_out<W: Copy, const LEN: usize>(words: &[W], bytes: impl Fn(W) -> [u8; L
     output
 }
 
-/// Pads the end of a message. `tail` has `filled` bytes of the last block; `total_len` counts all
-/// hashed bytes, with the HMAC key's block. Returns the blocks in `tail`: one or two.
+/// `tail` has `filled` bytes of the last block; `total_len` includes the HMAC key's block. Returns
+/// the blocks in `tail`: one or two.
 pub(crate) fn pad<D: Digest>(tail: &mut [u8; 2 * BLOCK_LEN_MAX], filled: usize, total_len: u64) -> usize {
     debug_assert!(filled < D::BLOCK_LEN);
     let blocks = if filled + 1 + D::COUNT_LEN <= D::BLOCK_LEN { 1 } else { 2 };
@@ -179,7 +175,6 @@ impl<D: Digest> HmacPads<D> {
         pads
     }
 
-    /// The key fits into a block: the longest derived key has 32 bytes.
     pub(crate) fn set(&mut self, key: &[u8]) {
         for (state, with) in [(&mut self.inner, 0x36), (&mut self.outer, 0x5c)] {
             let mut block = [with; BLOCK_LEN_MAX];
@@ -211,7 +206,6 @@ impl<D: Digest> HmacPads<D> {
         mac
     }
 
-    /// Pads the inner digest to the outer hash's block.
     pub(crate) fn outer_block(inner: &D::State, tail: &mut [u8; 2 * BLOCK_LEN_MAX]) {
         tail[..D::LEN].copy_from_slice(&D::output(inner)[..D::LEN]);
         let blocks = pad::<D>(tail, D::LEN, (D::BLOCK_LEN + D::LEN) as u64);

@@ -1,5 +1,4 @@
-//! HMAC of a message in steps: whole blocks from the message, partial and final blocks from a
-//! scratch block, then the outer hash.
+//! Whole blocks come from the message, partial and final blocks from a scratch block.
 
 use zeroize::{Zeroize, optimization_barrier};
 
@@ -11,7 +10,6 @@ use crate::wipe::wipe_frames;
 /// Bytes of each message: the data of all lanes should stay in the nearest caches.
 pub(crate) const STEP_LEN: usize = 4096;
 
-/// A step's worth of `whole` blocks, or all if few more are left.
 pub(crate) fn step_blocks(whole: usize, block_len: usize) -> usize {
     if whole * block_len <= STEP_LEN + STEP_LEN / 8 { whole } else { STEP_LEN / block_len }
 }
@@ -63,7 +61,6 @@ impl<D: Digest> Hashing<D> {
 pub(crate) trait HashLane<D: Digest> {
     fn hashing(&mut self) -> &mut Hashing<D>;
 
-    /// At most about [`STEP_LEN`] bytes; none if no block is ready.
     fn next(&mut self) -> Blocks;
 }
 
@@ -94,8 +91,8 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
         let item = items.push(HashItem { state: D::INITIAL, segments: [blocks.direct, scratch] });
         item.state = hashing.state;
     }
-    // SAFETY: direct segments by the caller's promise; scratch segments lie in the lanes, which are
-    // borrowed and not moved.
+    // SAFETY: direct segments by the caller's promise; the others lie in the lanes, which are not
+    // moved.
     unsafe { D::run(kernels, &mut items) };
 
     let mut done = items.iter();
@@ -114,7 +111,7 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
         }
     }
     if !ends.is_empty() {
-        // SAFETY: the segments lie in the lanes, as above.
+        // SAFETY: the segments lie in the lanes.
         unsafe { D::run(kernels, &mut ends) };
         let mut done = ends.iter();
         for lane in lanes.iter_mut() {
@@ -124,7 +121,7 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
                 hashing.stage = Stage::Done;
             }
         }
-        // Kernels leave initial states on the stack, which are equivalent to the key.
+        // Initial states on the stack are equivalent to the key.
         wipe_frames();
     }
     for item in items.iter_mut().chain(ends.iter_mut()) {
@@ -147,7 +144,6 @@ impl<D: Digest> Region<D> {
         Region { hashing: Hashing::new(), start, len, hashed: 0, ready: 0 }
     }
 
-    /// Returns the next blocks and the state: the caller hashes them and updates the state.
     pub(crate) fn skip(&mut self, blocks: usize) -> (*mut u8, &mut D::State) {
         // SAFETY: `hashed <= ready <= len`, inside the region.
         let start = unsafe { self.start.add(self.hashed) };
@@ -166,7 +162,7 @@ impl<D: Digest> Region<D> {
         let last = self.ready == self.len && left < D::BLOCK_LEN;
         let mut scratch = 0;
         if last {
-            // SAFETY: `left` bytes are left of the region, fewer than a block of the scratch.
+            // SAFETY: `left` bytes of the region are left, and the scratch has room for them.
             unsafe { std::ptr::copy_nonoverlapping(self.start.add(self.hashed), self.hashing.scratch.as_mut_ptr(), left) };
             scratch = crate::digest::pad::<D>(&mut self.hashing.scratch, left, (D::BLOCK_LEN + self.len) as u64);
         }

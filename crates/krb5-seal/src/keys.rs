@@ -5,7 +5,7 @@ use crate::enctype::Enctype;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN};
 use crate::wipe::wipe_stack;
 
-/// The two sides of a context. Each uses other keys to send.
+/// Each side uses other keys to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The client.
@@ -33,8 +33,8 @@ pub struct KeyLengthError {
     pub got: usize,
 }
 
-/// AES schedules and HMAC pads of both directions of an established context. About 7 KiB; share it
-/// in an `Arc`. Wiped when dropped.
+/// AES schedules and HMAC pads of both directions. About 7 KiB; share it in an `Arc`. Wiped when
+/// dropped.
 pub struct ContextKeys {
     enctype: Enctype,
     role: Role,
@@ -45,11 +45,12 @@ pub struct ContextKeys {
 }
 
 impl ContextKeys {
-    /// Derives the keys of RFC 4121 §2. `key` is the acceptor's subkey if the acceptor
-    /// asserted one (`acceptor_subkey`), else the initiator's, else the session key. Takes about 20
-    /// µs and wipes the stack; the caller wipes `key`.
+    /// Derives the keys of RFC 4121 §2, in about 20 µs. `key` is the acceptor's subkey if the
+    /// acceptor asserted one (`acceptor_subkey`), else the initiator's, else the session key. Wipes
+    /// the stack; the caller wipes `key`.
     ///
     /// # Errors
+    ///
     /// The key's length does not match its enctype.
     pub fn new(enctype: Enctype, key: &[u8], role: Role, acceptor_subkey: bool) -> Result<ContextKeys, KeyLengthError> {
         if key.len() != enctype.key_len() {
@@ -62,7 +63,7 @@ impl ContextKeys {
         Ok(keys)
     }
 
-    /// A separate frame on a wiped stack: unused room in keys takes whatever lies there.
+    /// A separate frame on a wiped stack: padding takes whatever lies there.
     #[inline(never)]
     fn empty(enctype: Enctype, role: Role, acceptor_subkey: bool) -> ContextKeys {
         let direction = || Box::new(Direction::empty(enctype));

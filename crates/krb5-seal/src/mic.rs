@@ -1,4 +1,4 @@
-//! MIC tokens over bodies in parts, and the checksum of Wrap tokens without confidentiality.
+//! MIC tokens, and the checksum of Wrap tokens without confidentiality.
 
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
@@ -212,7 +212,6 @@ struct Shorts<'j, 'k, D: Digest, J> {
 }
 
 impl<'j, 'a: 'j, D: Digest, J: Job<'a>> Shorts<'j, '_, D, J> {
-    /// Returns a job with a long body.
     fn take(&mut self, job: &'j mut J) -> Option<&'j mut J> {
         let len = TOKEN_HEADER_LEN + job.parts().iter().map(|part| part.len()).sum::<usize>();
         if len > SHORT_LEN_MAX {
@@ -266,7 +265,7 @@ fn run_long<'j, 'a, D: Digest, J: Job<'a> + 'j>(kernels: &Kernels, jobs: impl It
         if lanes.is_empty() {
             return;
         }
-        // SAFETY: the parts are borrowed for as long as the jobs are.
+        // SAFETY: the jobs borrow the parts.
         unsafe { hashing::step(kernels, &mut lanes) };
         for at in (0..lanes.len()).rev() {
             let lane = &mut lanes[at];

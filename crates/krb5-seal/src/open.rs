@@ -33,8 +33,7 @@ pub struct Opened {
 pub struct OpenJob<'a> {
     /// Of the message's context.
     pub keys: &'a ContextKeys,
-    /// The whole token. Afterwards the body is in the range of the result; after a refusal the
-    /// contents are useless.
+    /// The whole token. Afterwards the body is in the range of the result; useless after a refusal.
     pub token: &'a mut [u8],
     /// Set when the job has run.
     pub result: Result<Opened, TokenError>,
@@ -119,8 +118,7 @@ pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
     }
 }
 
-/// Checks everything before cryptography and undoes the rotation. The result is final if the
-/// checksum matches.
+/// Checks everything before cryptography. The result is final if the checksum matches.
 fn prepare(job: &mut OpenJob<'_>) -> Result<Opened, TokenError> {
     let header = WrapHeader::parse(job.keys, job.token)?;
     if !header.sealed {
@@ -162,9 +160,8 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     fn new(job: &'a mut OpenJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
         let header = *job.token.first_chunk().expect("prepared: longer than its header");
         let len = job.token.len() - TOKEN_HEADER_LEN - job.keys.enctype().checksum_len();
-        // SAFETY: the hashed bytes begin in or after the token's header and end before the
-        // checksum; the job is borrowed for the lane's life, and between two steps the token is
-        // touched only through the job.
+        // SAFETY: the hashed bytes lie between the token's header and its checksum; the lane
+        // borrows the job, and touches the token only through it.
         let region = unsafe { Region::new(job.token.as_mut_ptr().add(TOKEN_HEADER_LEN - prefix_len), len + prefix_len) };
         Lane { job, header, region, decryption: Decryption::new() }
     }
@@ -203,7 +200,7 @@ fn accept_or_wipe(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds:
     }
 }
 
-/// Short tokens of RFC 3962: decrypted one after the other, verified together.
+/// Decrypted one after the other, verified together (RFC 3962).
 struct Shorts<'a, 'b, 'k> {
     kernels: &'k Kernels,
     batch: Batch<'k, Sha1>,
@@ -211,7 +208,6 @@ struct Shorts<'a, 'b, 'k> {
 }
 
 impl<'a, 'b> Shorts<'a, 'b, '_> {
-    /// Returns a job with a long token.
     fn take(&mut self, job: &'a mut OpenJob<'b>) -> Option<&'a mut OpenJob<'b>> {
         let keys = job.keys;
         if job.token.len() - TOKEN_HEADER_LEN - keys.enctype().checksum_len() > SHORT_LEN_MAX {
@@ -254,7 +250,7 @@ fn sealed<'a>(job: &'a mut OpenJob<'_>) -> (&'a AesKey, &'a mut [u8]) {
     (&job.keys.receive.cipher, &mut job.token[TOKEN_HEADER_LEN..end])
 }
 
-/// RFC 3962: the checksum covers plaintext, so each step decrypts and then hashes.
+/// RFC 3962: the checksum covers plaintext.
 fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
@@ -287,7 +283,7 @@ fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Ite
 }
 
 /// RFC 8009 §5: the checksum covers the cipher state (zeros, placed over the header meanwhile) and
-/// the ciphertext, so verification precedes decryption.
+/// the ciphertext.
 fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {

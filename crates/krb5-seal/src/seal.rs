@@ -37,11 +37,11 @@ impl<'a> SealJob<'a> {
 }
 
 impl ContextKeys {
-    /// Seals one message in place. `token` is as in [`SealJob::token`]. `confounder` is random and
-    /// never used twice.
+    /// As [`SealJob`] says.
     ///
     /// # Errors
-    /// [`TokenError::Room`] if `token` is too short; nothing is written.
+    ///
+    /// [`TokenError::Room`]: nothing is written.
     pub fn seal(&self, seq: u64, confounder: [u8; CONFOUNDER_LEN], token: &mut [u8]) -> Result<(), TokenError> {
         let mut jobs = [SealJob::new(self, seq, confounder, token)];
         seal_many(&mut jobs);
@@ -82,8 +82,8 @@ pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
     }
 }
 
-/// Writes confounder and header copy with RRC 0 around the body (RFC 4121 §4.2.4). Returns the
-/// checksum's position.
+/// Writes confounder and header copy around the body (RFC 4121 §4.2.4). Returns the checksum's
+/// position.
 fn lay_out(job: &mut SealJob<'_>) -> usize {
     let checksum_at = job.token.len() - job.keys.enctype().checksum_len();
     job.token[TOKEN_HEADER_LEN..][..CONFOUNDER_LEN].copy_from_slice(&job.confounder);
@@ -91,7 +91,7 @@ fn lay_out(job: &mut SealJob<'_>) -> usize {
     checksum_at
 }
 
-/// Short messages of RFC 3962: hashed together, and encrypted in as many lanes as there are.
+/// Hashed together, and encrypted in as many lanes as there are (RFC 3962).
 struct Shorts<'a, 'b, 'k> {
     kernels: &'k Kernels,
     batch: Batch<'k, Sha1>,
@@ -100,7 +100,6 @@ struct Shorts<'a, 'b, 'k> {
 }
 
 impl<'a, 'b> Shorts<'a, 'b, '_> {
-    /// Returns a job with a long message.
     fn take(&mut self, job: &'a mut SealJob<'b>) -> Option<&'a mut SealJob<'b>> {
         if job.token.len() - TOKEN_HEADER_LEN - job.keys.enctype().checksum_len() > SHORT_LEN_MAX {
             return Some(job);
@@ -125,8 +124,8 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
             let (header, message) = sealed.split_at_mut(TOKEN_HEADER_LEN);
             header.copy_from_slice(&wrap_header(job.keys, job.seq, true, 0));
             let (key, len): (*const AesKey, usize) = (&job.keys.send.cipher, message.len());
-            // SAFETY: key and message are borrowed by the jobs for longer than this is used, and
-            // nothing else touches the message from here on.
+            // SAFETY: the jobs borrow key and message for longer than this is used, and nothing
+            // else touches the message.
             let mut encryption = unsafe { Encryption::new(key, message.as_mut_ptr(), len) };
             encryption.ready = len;
             hashed.push(encryption);
@@ -168,13 +167,11 @@ impl<D: Digest> HashLane<D> for Lane<'_, '_, D> {
 }
 
 impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
-    /// `prefix_len` bytes before the message are hashed too.
     fn new(job: &'a mut SealJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
         let direction = &job.keys.send;
         let len = lay_out(job) - TOKEN_HEADER_LEN;
-        // SAFETY: the encrypted bytes lie between the token's header and its checksum, the hashed
-        // ones begin inside the header or behind it; the job is borrowed for the lane's life, and
-        // nothing else uses the token meanwhile.
+        // SAFETY: the encrypted bytes lie between header and checksum, the hashed ones begin at
+        // most in the header; the lane borrows the job, and nothing else uses the token.
         let (region, encryption) = unsafe {
             let start = job.token.as_mut_ptr().add(TOKEN_HEADER_LEN);
             (Region::new(start.sub(prefix_len), len + prefix_len), Encryption::new(&direction.cipher, start, len))
@@ -196,8 +193,7 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     }
 }
 
-/// Hashes and encrypts the common whole blocks of a few messages in one pass, if there is a kernel
-/// for it.
+/// In one pass, if there is a kernel for it.
 fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
     let Some(stitched) = kernels.stitched else { return };
     let left = |lane: &Lane<'_, '_, Sha1>| match lane.encryption.encrypted == lane.region.hashed {
@@ -215,8 +211,8 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
         let chain = *lane.encryption.skip(blocks * Sha1::BLOCK_LEN);
         items.push(Stitched { key: &lane.job.keys.send.cipher, chain, state, data });
     }
-    // SAFETY: the blocks lie in the lanes' tokens, each its own, and no step is under way; the jobs
-    // are of one enctype.
+    // SAFETY: the blocks lie in the lanes' own tokens, and no step is under way; the jobs are of
+    // one enctype.
     unsafe { (stitched.seal)(&mut items, blocks) };
     wipe_frames();
     for (lane, item) in lanes.iter_mut().zip(items.iter_mut()) {
@@ -226,7 +222,7 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
     }
 }
 
-/// RFC 3962 (RFC 3961 §5.3): the checksum covers plaintext, so each step hashes and then encrypts.
+/// RFC 3962 (RFC 3961 §5.3): the checksum covers plaintext.
 fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
@@ -252,12 +248,10 @@ fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item 
     }
 }
 
-/// Up to this many messages of RFC 8009, one pass after another is faster than two passes side by
-/// side.
+/// Up to this many, one pass after another is faster than two side by side.
 const STITCHED_APART_MAX: usize = 2;
 
-/// Encrypts all but the end of a single message and hashes the result in one pass, if there is a
-/// kernel for it.
+/// In one pass, if there is a kernel for it.
 fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     let Some(stitched) = D::stitched(kernels) else { return };
     let (encrypted, hashed) = (lane.encryption.encrypted, lane.region.hashed);
@@ -275,7 +269,7 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     let cipher = unsafe { lane.job.token.as_mut_ptr().add(TOKEN_HEADER_LEN + encrypted) };
     let mut item = StitchedOne { key: &lane.job.keys.send.cipher, chain, state: *state, cipher, hash };
     // SAFETY: both lie in the lane's token, and no step is under way; the hash reads at most
-    // `encrypted` bytes and the header before the bytes encrypted now.
+    // `encrypted` bytes and the header.
     unsafe { stitched(&mut item, steps) };
     wipe_frame();
     *lane.region.skip(0).1 = item.state;
@@ -283,8 +277,8 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     item.state.zeroize();
 }
 
-/// RFC 8009 §5: the checksum covers the cipher state (a zero initial vector) and the ciphertext.
-/// The zeros take the place of the header.
+/// RFC 8009 §5: the checksum covers the cipher state (zeros in the place of the header) and the
+/// ciphertext.
 fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {
@@ -305,8 +299,7 @@ fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl It
         // SAFETY: each lane has a token of its own; the jobs are of one enctype.
         unsafe { cts::step(kernels, &mut lanes, |lane| &mut lane.encryption) };
         for lane in lanes.iter_mut() {
-            // The end exchanges two blocks, of which the first may be encrypted already: hold one
-            // back.
+            // The end exchanges two blocks, of which the first may be encrypted already.
             let sure = if lane.encryption.is_done() { lane.encryption.encrypted } else { lane.encryption.encrypted - 16 };
             lane.region.ready = TOKEN_HEADER_LEN + sure;
         }

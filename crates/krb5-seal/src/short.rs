@@ -1,5 +1,5 @@
-//! HMACs of short messages, such as most headers, verifiers and bodies: laid out whole and hashed
-//! in pairs or over all lanes. Steps as for long messages would cost several times the hash.
+//! HMACs of short messages, laid out whole and hashed in pairs or over all lanes. Steps as for long
+//! messages would cost several times the hash.
 
 use std::mem::MaybeUninit;
 
@@ -29,13 +29,12 @@ struct Room<D: Digest> {
 }
 
 impl<'k, D: Digest> Batch<'k, D> {
-    /// None on CPUs without instructions for this hash: short messages are then handled like
-    /// others.
+    /// None on CPUs without instructions for this hash.
     pub(crate) fn new(kernels: &'k Kernels) -> Option<Batch<'k, D>> {
         Some(Batch { kernels, few: D::few(kernels)?, rooms: Stack::new() })
     }
 
-    /// Lays out at most [`SHORT_LEN_MAX`] bytes, and returns the message's number.
+    /// At most [`SHORT_LEN_MAX`] bytes. Returns the message's number.
     pub(crate) fn add<'p>(&mut self, pads: &HmacPads<D>, parts: impl IntoIterator<Item = &'p [u8]>) -> usize {
         let at = self.rooms.len();
         let bytes = [const { MaybeUninit::uninit() }; ROOM_LEN];
@@ -104,7 +103,7 @@ impl<'k, D: Digest> Batch<'k, D> {
             let segment = Segment { start: room.bytes.as_mut_ptr().cast(), blocks: room.blocks };
             items.push(HashItem { state: D::INITIAL, segments: [segment, Segment::NONE] }).state = room.state;
         }
-        // SAFETY: the segments lie in the rooms, which are ours and not moved.
+        // SAFETY: the segments lie in the rooms, which are not moved.
         unsafe { D::run(self.kernels, &mut items) };
         for (room, item) in self.rooms.iter_mut().zip(items.iter_mut()) {
             room.state = item.state;
@@ -131,7 +130,6 @@ impl<D: Digest> Drop for Batch<'_, D> {
 }
 
 impl<D: Digest> Room<D> {
-    /// `filled` bytes of the last blocks are used; `total_len` bytes are hashed in all.
     fn pad(&mut self, filled: usize, total_len: u64) {
         self.blocks = (filled + 1 + D::COUNT_LEN).div_ceil(D::BLOCK_LEN);
         let len = self.blocks * D::BLOCK_LEN;
@@ -143,9 +141,8 @@ impl<D: Digest> Room<D> {
     }
 }
 
-/// As many bytes as fit.
 fn put(to: &mut [MaybeUninit<u8>], from: &[u8]) {
-    // SAFETY: a byte that is initialised is one that may be or not.
+    // SAFETY: an initialised byte is a valid `MaybeUninit`.
     to.copy_from_slice(unsafe { &*(std::ptr::from_ref(from) as *const [MaybeUninit<u8>]) });
 }
 

@@ -13,14 +13,12 @@ impl<T, const N: usize> Stack<T, N> {
         Stack { len: 0, items: [const { MaybeUninit::uninit() }; N] }
     }
 
-    /// Panics when full: callers ensure the bound.
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) -> &mut T {
         self.len += 1;
         self.items[self.len - 1].write(item)
     }
 
-    /// The bytes stay.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }

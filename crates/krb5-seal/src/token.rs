@@ -42,8 +42,7 @@ pub enum TokenError {
     /// Unencrypted, although confidentiality is required.
     #[error("the token is not encrypted")]
     NotSealed,
-    /// Wrong checksum, or the encrypted header differs from the clear one: altered, or of another
-    /// context.
+    /// Altered, or of another context.
     #[error("the token's checksum is wrong")]
     Checksum,
     /// The buffer has no room for header and trailer.
@@ -126,8 +125,7 @@ impl WrapHeader {
         Ok(WrapHeader { bytes, sealed: bytes[2] & SEALED != 0, extra_count: number(4), rotation: number(6), seq: sequence_of(&bytes) })
     }
 
-    /// RFC 4121 §4.2.4: the encrypted copy has RRC 0. RRC belongs to the transport and is not
-    /// compared.
+    /// RFC 4121 §4.2.4: the encrypted copy has RRC 0, so RRC is not compared.
     pub(crate) fn equals_copy(&self, copy: &[u8]) -> bool {
         copy[..6] == self.bytes[..6] && copy[8..] == self.bytes[8..]
     }

@@ -1,7 +1,7 @@
-//! A client and a server in one process: creates a context, sends a call under privacy, and opens
-//! the reply. The mechanism is a fake one with a fixed key; use Kerberos in real programs.
+//! A client and a server in one process, with privacy. The mechanism is a fake one with a fixed
+//! key; use Kerberos in real programs.
 //!
-//! Run it with `cargo run --example echo -- TEXT`.
+//! `cargo run --example echo -- TEXT`
 
 use std::error::Error;
 use std::sync::Arc;
@@ -51,7 +51,6 @@ impl Acceptor for FixedKey {
     }
 }
 
-/// A real server passes random handles and confounders, and the time.
 fn serve(contexts: &mut Contexts<()>, mut record: Vec<u8>) -> Result<Vec<u8>, Box<dyn Error>> {
     let call = Call::decode(&record)?;
     match classify(&record, &call, |handle| contexts.find(handle, 0)) {

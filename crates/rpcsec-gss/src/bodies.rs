@@ -1,4 +1,4 @@
-//! Bodies of calls and replies: many at once, of any contexts, opened in place.
+//! Bodies of calls and replies, many at once, opened in place.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub(crate) struct Body<'a> {
     service: Service,
     seq: GssSeq,
     bytes: &'a mut [u8],
-    /// Plain arguments or results; none if verification fails. Meaningless before [`open_bodies`].
+    /// None if verification fails. Meaningless before [`open_bodies`].
     pub(crate) clear: Option<Range<usize>>,
 }
 

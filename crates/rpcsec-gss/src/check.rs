@@ -1,5 +1,5 @@
-//! Verifies calls (RFC 2203 §5.3.3) and decrypts their arguments: many at once, of any contexts. In
-//! the RFC's order: header, sequence number, body.
+//! Verifies calls (RFC 2203 §5.3.3) and decrypts their arguments, many at once, in the RFC's order:
+//! header, sequence number, body.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub enum Verdict {
     Genuine(Range<usize>),
     /// The header is not genuine: deny the call with this status.
     Refused(AuthStat),
-    /// A repeated or too old call: no answer, and the connection is closed so that a waiting client
+    /// A repeated or too old call: close the connection without an answer, so that a waiting client
     /// sends it again.
     Dropped,
     /// A genuine header with an invalid body: GARBAGE_ARGS.
@@ -40,13 +40,12 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Side by side, in order: headers, then bodies of calls with valid headers. Their contexts count
-/// as used at `now_ms`.
+/// Headers first, then bodies of calls with valid headers. Their contexts count as used at
+/// `now_ms`.
 pub fn check_many(checks: &mut [Check<'_>], now_ms: u64) {
     checks.chunks_mut(CHUNK).for_each(|chunk| check_chunk(chunk, now_ms));
 }
 
-/// Twice the lanes of the widest kernels.
 const CHUNK: usize = 64;
 
 fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
@@ -84,8 +83,7 @@ fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
     }
 }
 
-/// RFC 2203 §5.3.3.1 and 5.3.3.3: an invalid header changes nothing, and a repeated one does not
-/// count as use.
+/// RFC 2203 §5.3.3.1 and 5.3.3.3: an invalid or repeated header changes nothing.
 fn admit(call: &GssCall, holds: bool, now_ms: u64) -> Verdict {
     if !holds {
         return Verdict::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM);

@@ -97,7 +97,6 @@ pub fn classify(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Opti
     })
 }
 
-/// Flavour and length.
 const AUTH_HEAD_LEN: usize = 8;
 /// Six words and a head (RFC 5531 §9).
 const CREDENTIAL_AT: usize = 24 + AUTH_HEAD_LEN;

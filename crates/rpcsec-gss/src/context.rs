@@ -1,4 +1,4 @@
-//! A context of a server, shared by all threads and connections until it is destroyed or expires.
+//! Shared by all threads and connections until it is destroyed or expires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -81,7 +81,7 @@ impl ServerContext {
         &self.established.keys
     }
 
-    /// Notes proven use by its owner. Handles travel in clear, so an unverified call is no use.
+    /// Notes use. Handles travel in clear, so an unverified call is no use.
     pub fn touch(&self, now_ms: u64) {
         self.used_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
@@ -96,7 +96,7 @@ impl ServerContext {
         if self.is_removed.load(Ordering::Acquire) { 0 } else { self.ends_ms.saturating_sub(now_ms) }
     }
 
-    /// For one callback to the client (RFC 8881 §2.10.8.3): same keys, with the client's handle.
+    /// For one callback to the client (RFC 8881 §2.10.8.3).
     pub fn back_channel(&self, handle: &[u8], service: Service) -> ClientContext {
         // Exhaustion is permanent and reported at the first call.
         let next = |seq: u32| Some(seq.saturating_add(1).min(GssSeq::MAX.0));

@@ -1,6 +1,5 @@
-//! Bounded table of a server's contexts, which expire with their tickets. A full table evicts from
-//! principals above their share, then the least recently used; only verified calls count as use
-//! ([`check_many`](crate::check_many)). The caller passes time and randomness.
+//! A full table evicts from principals above their share, then the least recently used; only
+//! verified calls count as use ([`check_many`](crate::check_many)).
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,8 +30,7 @@ pub struct Contexts<P> {
     limits: ContextLimits,
     /// Each with its time in `order`.
     whole: HashMap<ContextHandle, (Arc<ServerContext>, u64)>,
-    /// Complete contexts by a time not after their last use; moved lazily when they reach the
-    /// front.
+    /// By a time not after their last use; moved lazily when they reach the front.
     order: BTreeSet<(u64, ContextHandle)>,
     of: HashMap<Arc<str>, BTreeSet<(u64, ContextHandle)>>,
     above: BTreeSet<(usize, Arc<str>)>,
@@ -74,8 +72,7 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// The context with this handle, if usable. The caller is unverified, so this does not count as
-    /// use.
+    /// The caller is unverified, so this does not count as use.
     pub fn find(&mut self, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
         let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);
         let (context, _) = self.whole.get(&handle)?;
@@ -87,8 +84,8 @@ impl<P> Contexts<P> {
     }
 
     /// A full table first evicts: from the same principal if it has its share, else from the
-    /// largest principal above its share, else from all. Evicts the least recently used of at most
-    /// 64 candidates. O(log n).
+    /// largest above its share, else from all. Evicts the least recently used of at most 64
+    /// candidates. O(log n).
     pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
         while self.whole.len() >= self.limits.contexts_max.max(1)
             && let Some(unused) = self.least_recently_used(&established.principal, now_ms)

@@ -21,8 +21,7 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Appends the header of a reply with `outcome`. For a success, give an empty slice and append
-    /// the results to `w`.
+    /// For a success, give an empty slice and append the results to `w`.
     pub fn begin(call: &GssCall, outcome: Accepted<'_>, w: &mut Writer) -> Self {
         let context = call.context().clone();
         let start = w.len();
@@ -86,13 +85,11 @@ pub fn long_wraps() -> usize {
     vouch_krb5_seal::Kernels::best().long_messages()
 }
 
-/// Protects replies of any contexts, side by side. `random` fills its argument with random bytes or
-/// returns false.
+/// `random` fills its argument with random bytes or returns false.
 pub fn wrap_many(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
     wraps.chunks_mut(CHUNK).for_each(|chunk| wrap_chunk(chunk, random));
 }
 
-/// Twice the lanes of the widest kernels.
 const CHUNK: usize = 64;
 
 fn wrap_chunk(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
@@ -169,7 +166,6 @@ fn set_len(bytes: &mut [u8], at: usize, len: usize) -> bool {
     true
 }
 
-/// Before the data.
 const SEQ_LEN: usize = 4;
 /// Transaction, type, status, flavour, length (RFC 5531 §9).
 const VERIFIER_AT: usize = 20;

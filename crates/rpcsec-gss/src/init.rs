@@ -62,8 +62,8 @@ pub struct InitCall {
 }
 
 impl InitCall {
-    /// The stored state of earlier exchanges; `None` for a first call. Fails with the status to
-    /// answer if the context is unknown (RFC 2203 §5.3.3.3).
+    /// `None` for a first call. Fails with the status to answer if the context is unknown (RFC 2203
+    /// §5.3.3.3).
     pub fn partial<P>(&self, contexts: &mut Contexts<P>, now_ms: u64) -> Result<Option<P>, AuthStat> {
         if self.handle.is_empty() {
             return Ok(None);

@@ -1,14 +1,14 @@
-//! Sequence window of a context (RFC 2203 §5.3.3.1). The caller has verified each number.
+//! RFC 2203 §5.3.3.1. The caller has verified each number.
 
 use crate::GssSeq;
 
-/// A client with 64 slots on 16 connections has 1,024 calls in flight. Libraries with windows of 32
-/// or 128 drop some percent under load.
+/// A client with 64 slots on 16 connections has 1,024 calls in flight. Windows of 32 or 128 drop
+/// some percent under load.
 pub(crate) const WINDOW_LEN: u32 = 2048;
 
 const WORDS: usize = WINDOW_LEN as usize / 64;
 
-/// Sequence numbers that were used (RFC 2203 §5.3.3.1).
+/// Sequence numbers that were used.
 #[derive(Clone, Debug)]
 pub struct Window {
     newest: Option<GssSeq>,
@@ -22,8 +22,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Takes the number of a verified call. False for a repeated or too old number: drop the call
-    /// without an answer.
+    /// False for a repeated or too old number: drop the call without an answer.
     #[must_use]
     pub fn take(&mut self, seq: GssSeq) -> bool {
         match self.newest {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use vouch_oncrpc::{AUTH_BODY_LEN_MAX, AuthStat};
 use vouch_xdr::{Error, Reader, Writer, Xdr};
 
-/// Number of a call in its context (RFC 2203 §5.3.1). Detects repeated calls and binds a reply to
+/// Number of a call in its context (RFC 2203 §5.3.1): detects repeated calls, and binds a reply to
 /// its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GssSeq(pub u32);
@@ -194,7 +194,7 @@ impl Xdr for InitResult {
     }
 }
 
-/// Data and checksum in `body`, without trailing bytes (RFC 2203 §5.3.2.2, `rpc_gss_integ_data`).
+/// RFC 2203 §5.3.2.2, `rpc_gss_integ_data`; refuses trailing bytes.
 pub(crate) fn integrity_body(body: &[u8]) -> Result<(Range<usize>, Range<usize>), Error> {
     let mut r = Reader::new(body);
     let data = LENGTH_LEN..LENGTH_LEN + r.opaque(usize::MAX)?.len();
@@ -204,7 +204,7 @@ pub(crate) fn integrity_body(body: &[u8]) -> Result<(Range<usize>, Range<usize>)
     Ok((data, checksum))
 }
 
-/// Sealed data in `body`, without trailing bytes (RFC 2203 §5.3.2.3, `rpc_gss_priv_data`).
+/// RFC 2203 §5.3.2.3, `rpc_gss_priv_data`; refuses trailing bytes.
 pub(crate) fn privacy_body(body: &[u8]) -> Result<Range<usize>, Error> {
     let mut r = Reader::new(body);
     let sealed = LENGTH_LEN..LENGTH_LEN + r.opaque(usize::MAX)?.len();
@@ -212,7 +212,6 @@ pub(crate) fn privacy_body(body: &[u8]) -> Result<Range<usize>, Error> {
     Ok(sealed)
 }
 
-/// Count before opaque data.
 pub(crate) const LENGTH_LEN: usize = 4;
 
 /// Tokens of RFC 4121 have a header of 16 bytes and at most 24 more.

@@ -1,5 +1,3 @@
-//! Prints the parts of a self-certifying name, and the name that belongs to a certificate file.
-//!
 //! `cargo run -p vouch-tree --example show_name -- '@pub.example.org,HOSTID' [CERTIFICATE]`
 
 use std::error::Error;

@@ -1,6 +1,4 @@
-//! File content and large sets of extended attributes, as trees of 128 KiB leaves below indirect
-//! frames.
-//!
+//! Files and large sets of extended attributes, as trees of 128 KiB leaves below indirect frames.
 //! Byte N is in leaf N / 128 KiB; an indirect frame of depth D covers 128 KiB × 1024^D. Ranges of
 //! zeros are holes and are not stored.
 
@@ -29,7 +27,7 @@ pub struct Blob {
     pub body: BlobBody,
 }
 
-/// The place of a blob's bytes. The size decides which one is valid.
+/// The size decides which variant is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlobBody {
     /// At most [`INLINE_LEN_MAX`] bytes, in the inode.
@@ -169,7 +167,6 @@ impl Xdr for Indirect {
 /// Takes leaves in order.
 #[derive(Debug, Default)]
 pub struct BlobBuilder {
-    /// `levels[d]` collects the children of the next indirect frame of depth `d + 1`.
     levels: Vec<Vec<Option<BlockHandle>>>,
     leaves: u64,
 }
@@ -180,7 +177,7 @@ impl BlobBuilder {
         Self::default()
     }
 
-    /// Appends a leaf. `put` stores complete indirect frames and returns their handles.
+    /// `put` stores complete indirect frames and returns their handles.
     pub fn leaf<E>(&mut self, handle: BlockHandle, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
         self.leaves += 1;
         self.push(0, Some(handle), put)
@@ -190,7 +187,6 @@ impl BlobBuilder {
     pub fn holes<E>(&mut self, mut count: u64, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
         self.leaves += count;
         while count > 0 {
-            // Highest level whose lower levels are empty and whose span fits `count`.
             let mut level = 0;
             while level + 1 < usize::from(DEPTH_MAX)
                 && self.levels.get(level).is_none_or(Vec::is_empty)
@@ -220,7 +216,6 @@ impl BlobBuilder {
             }
         }
         let level = usize::from(depth) - 1;
-        // `push` closed a full frame: its handle is alone one level up.
         let top = match self.levels.get(level + 1).and_then(|above| above.first()) {
             Some(&child) => child,
             None => {

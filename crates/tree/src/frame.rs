@@ -1,6 +1,5 @@
-//! Stored frames: kind byte, codec byte, payload.
-//!
-//! The hash covers all three: a client verifies before it decompresses.
+//! Kind byte, codec byte, payload. The hash covers all three: a client verifies before it
+//! decompresses.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -134,7 +133,6 @@ pub fn kind_of(frame: &[u8]) -> Option<FrameKind> {
     frame.first().copied().and_then(FrameKind::from_byte)
 }
 
-/// One per thread: it takes some 100 KiB and is costly to create.
 #[derive(Default)]
 struct Compressor(Option<(i32, zstd::bulk::Compressor<'static>)>);
 
@@ -218,7 +216,6 @@ mod tests {
 
     #[test]
     fn handle_matches_published_blake3_vector() {
-        // BLAKE3 test vectors: this key, and an input of the single byte 0.
         let iv = Iv::from_bytes(*b"whats the Elvish word for friend");
         assert_eq!(iv.handle_of(&[0]).to_string(), "6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b");
     }

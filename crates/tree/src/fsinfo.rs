@@ -10,7 +10,7 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 /// Longest label of a revision, in bytes.
 pub const TAG_LEN_MAX: usize = 255;
 
-/// The long parts are inline xattrs of the root (1 KiB) and the tag.
+/// The long parts are inline xattrs of the root and the tag.
 pub(crate) const FSINFO_LEN_MAX: usize = 8 * 1024;
 
 /// Longest signed fsinfo in XDR, in bytes.

@@ -2,10 +2,8 @@
 
 use core::fmt;
 
-/// Keyed BLAKE3 of a stored frame, with the tree's [`Iv`] as the key.
-///
-/// The SFSRO paper uses SHA-1(iv, x) (§3.2). With an iv per tree, a collision for one tree is
-/// useless for others.
+/// Keyed BLAKE3 of a stored frame. The SFSRO paper uses SHA-1(iv, x) (§3.2). With an iv per tree, a
+/// collision for one tree is useless for others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHandle([u8; 32]);
 
@@ -23,7 +21,7 @@ impl BlockHandle {
         &self.0
     }
 
-    /// Big-endian, from the first eight bytes. Uniformly distributed: for search and sharding.
+    /// Big-endian, from the first eight bytes, uniformly distributed.
     pub const fn prefix(&self) -> u64 {
         let b = &self.0;
         u64::from_be_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
@@ -42,12 +40,12 @@ impl fmt::Debug for BlockHandle {
     }
 }
 
-/// Initialization vector of a tree: 32 random bytes, drawn with its database. Public.
+/// Initialization vector of a tree: 32 public random bytes, drawn with its database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Iv([u8; 32]);
 
 impl Iv {
-    /// Any 32 bytes are valid; a publisher draws them at random.
+    /// Any 32 bytes are valid.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }

@@ -1,6 +1,5 @@
-//! Metadata as in stat(2), and the location of the content.
-//!
-//! Without ctime: it depends on the copy, so equal trees would have different handles.
+//! Metadata as in stat(2), without ctime: it depends on the copy, so equal trees would have
+//! different handles.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -10,7 +9,6 @@ use crate::directory::PageRef;
 /// PATH_MAX of Linux without the NUL.
 pub const SYMLINK_LEN_MAX: usize = 4095;
 
-/// Permission, set-id and sticky bits.
 pub(crate) const MODE_MASK: u16 = 0o7777;
 
 /// Seconds since 1970 (negative before).
@@ -41,9 +39,9 @@ pub enum FileType {
 pub struct Inode {
     /// Within `07777`.
     pub mode: u16,
-    /// Owner, as a number of the publisher's machine.
+    /// Of the publisher's machine.
     pub uid: u32,
-    /// Group, as a number of the publisher's machine.
+    /// Of the publisher's machine.
     pub gid: u32,
     /// Last change of the content.
     pub mtime: Timestamp,
@@ -182,7 +180,6 @@ impl Xdr for Inode {
         let mtime = Timestamp::decode(r)?;
         let (nlink, link_group) = (r.u32()?, r.u64()?);
         let xattrs = match r.optional(Blob::decode)? {
-            // Each inode has exactly one encoding: an empty set is omitted.
             Some(blob) if blob.size == 0 => return Err(XdrError::Invalid("empty xattrs")),
             Some(blob) => blob,
             None => const { Blob::empty() },
@@ -276,7 +273,7 @@ pub(crate) mod tests {
             content: Content::Fifo,
         };
         let mut bytes = inode.to_xdr();
-        // The last word is the presence flag of the xattrs. An empty inline blob is 16 zero bytes.
+        // Skips the presence flag of the xattrs: an empty inline blob is 16 zero bytes.
         let end = bytes.len();
         bytes[end - 1] = 1;
         bytes.extend([0; 16]);

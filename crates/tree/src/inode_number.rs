@@ -1,7 +1,5 @@
-//! Inode numbers (st_ino), derived from the tree's key and the file's path.
-//!
-//! Equal after a remount, in the next revision, and on every machine. Collisions are possible:
-//! callers with a table of used numbers retry with the next `attempt`.
+//! Inode numbers (st_ino) from the tree's key and the file's path: equal after a remount, in the
+//! next revision, and on every machine. After a collision, callers retry with the next `attempt`.
 
 use crate::{FileType, HostId, Inode};
 
@@ -36,7 +34,7 @@ impl InodeNumbering {
         self.number(ROOT_TAG, FileType::Directory, 0, 0, b"")
     }
 
-    /// The number of `name` in the directory `parent`. Hard links share one.
+    /// Hard links share one number.
     pub fn of_file(&self, parent: InodeNumber, name: &[u8], inode: &Inode, attempt: u32) -> InodeNumber {
         match inode.link_group {
             0 => self.number(PATH_TAG, inode.file_type(), attempt, parent.0, name),
@@ -55,7 +53,6 @@ impl InodeNumbering {
         let hash = blake3::keyed_hash(&self.key, &input[..14 + len]);
         let b = hash.as_bytes();
         let number = u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]);
-        // 0 means "no such file" to the kernel.
         InodeNumber(if number > InodeNumber::ROOT.0 { number } else { number + FIRST })
     }
 }

@@ -1,14 +1,12 @@
-//! Ed25519 keys, and the certificate that binds a signing key to a root key.
-//!
-//! The root key names the tree and stays offline. It certifies signing keys until a date. A client
-//! refuses serials below the highest that it has seen.
+//! Ed25519 keys. The root key names the tree and stays offline. It certifies signing keys until a
+//! date. A client refuses serials below the highest that it has seen.
 
 use ed25519_dalek::{Signer, SigningKey as Ed25519, VerifyingKey};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::HostId;
 
-/// Each purpose has its own prefix: a signature for one never verifies for another.
+/// A signature for one purpose never verifies for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Signed by a signing key.
@@ -78,7 +76,7 @@ impl SecretKey {
         PublicKey(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs `body` for one purpose: a signature for another purpose does not verify.
+    /// Signs `body` for one purpose.
     pub fn sign(&self, purpose: Purpose, body: &[u8]) -> [u8; 64] {
         self.0.sign(&purpose.message(body)).to_bytes()
     }
@@ -171,7 +169,6 @@ mod tests {
 
     #[test]
     fn keys_match_rfc_8032_vectors() {
-        // RFC 8032 §7.1, test 1.
         let hex = |s: &str| data_encoding::HEXLOWER.decode(s.as_bytes()).unwrap();
         let seed: [u8; 32] = hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").try_into().unwrap();
         let public = hex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");

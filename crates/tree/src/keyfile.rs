@@ -1,6 +1,5 @@
-//! Key files: a header line, then XDR in base64. A passphrase may encrypt a private key.
-//!
-//! Does no I/O and draws no randomness: salt and nonce are parameters.
+//! Key files: a header line, then XDR in base64. A passphrase may encrypt a private key. Salt and
+//! nonce are parameters.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};

@@ -1,5 +1,3 @@
-//! Self-certifying names, HOSTIDs and file names.
-
 use core::fmt;
 use core::str::FromStr;
 
@@ -77,8 +75,7 @@ impl Xdr for HostId {
     }
 }
 
-/// `@HOST[:PORT],HOSTID`. The client first asks HOST. Only the HOSTID decides which answers are
-/// valid.
+/// `@HOST[:PORT],HOSTID`. The client asks HOST; the HOSTID decides which answers are valid.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TreeName {
     host: String,

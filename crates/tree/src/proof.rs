@@ -1,7 +1,6 @@
-//! Proofs of past content: what one signed revision holds at one path, checked without a replica.
-//!
-//! A proof is a signed fsinfo, a path, and the frames from the root to the end of the path and its
-//! content. [`Walk`] names these frames, in order, for the prover and the checker.
+//! Proofs of what one signed revision holds at one path, checked without a replica: a signed
+//! fsinfo, a path, and the frames from the root to the path's end and its content. [`Walk`] names
+//! the frames for prover and checker.
 
 use std::borrow::Cow;
 
@@ -35,10 +34,8 @@ pub struct ProofHeader {
 }
 
 impl ProofHeader {
-    /// Verifies the signatures for this tree.
-    ///
-    /// The revision may have expired, but was valid when signed. A revocation among `statements`
-    /// refuses it; forwarding pointers do not.
+    /// Verifies the signatures for this tree. The revision may have expired since. A revocation
+    /// among `statements` refuses it; forwarding pointers do not.
     pub fn verify(&self, hostid: &HostId, statements: &[KeyStatement]) -> Result<Verified, Refusal> {
         let start = SignedFsinfo::from_xdr(&self.signed_fsinfo)?.open(hostid)?.start;
         verify_fsinfo(hostid, &self.signed_fsinfo, start, &Seen::default(), statements.iter().filter(|statement| statement.is_revocation()))
@@ -116,10 +113,8 @@ enum Pending {
 pub struct Walk {
     iv: Iv,
     names: Vec<FileName>,
-    /// Names that exist.
     depth: usize,
     finding: Option<Finding>,
-    /// The next frame is last. At most [`FANOUT`] items per level of a blob.
     pending: Vec<Pending>,
 }
 
@@ -213,7 +208,6 @@ impl Walk {
         Ok(())
     }
 
-    /// `inode`: at the end of the first `depth` names.
     fn enter(&mut self, inode: &Inode, sink: &mut impl FnMut(Piece<'_>)) {
         if self.depth == self.names.len() {
             self.finding = Some(Finding::Present(inode.clone()));
@@ -239,7 +233,6 @@ impl Walk {
         }
     }
 
-    /// The frame covers `size` bytes. The first child goes last.
     fn push_children(&mut self, indirect: &Indirect, size: u64, handle: BlockHandle) -> Result<(), Error> {
         let span = child_span(indirect.depth);
         let count = size.div_ceil(span);
@@ -301,7 +294,6 @@ mod tests {
             inode(Content::Directory { entries: count, subdirs: 0, opaque: false, top })
         }
 
-        /// Holes but for leaves at these indexes.
         fn file(&mut self, leaves: u64, stored: &[u64]) -> (Inode, Vec<u8>) {
             let mut content = vec![0; leaves as usize * LEAF_LEN_MAX - 5];
             let size = content.len() as u64;
@@ -364,7 +356,6 @@ mod tests {
             let frames = store.prove(&root, path);
             let (finding, found) = check(&root, path, &frames).unwrap();
             assert!(matches!(finding, Some(Finding::Present(_))) && found == *content, "{path}");
-            // Fewer frames prove nothing.
             assert_eq!(check(&root, path, &frames[..frames.len() - 1]).unwrap().0, None, "{path}");
             for at in 0..frames.len() {
                 let mut altered = frames.clone();
@@ -395,7 +386,6 @@ mod tests {
             *entries = 3;
         }
         assert!(matches!(check(&miscounted, "a", &frames), Err(Error::Contradiction(..))));
-        // The publisher names a leaf of another length.
         let leaf = store.put(FrameKind::Leaf, &[1; 2000]).unwrap();
         let short = inode(Content::Regular { blob: Blob { size: 3000, body: BlobBody::Leaf(leaf) }, space: 0 });
         assert!(matches!(check(&short, "", &[store.0[&leaf].clone()]), Err(Error::Contradiction(..))));
@@ -429,7 +419,6 @@ mod tests {
         let revocation = KeyStatement::issue(&root_key, 9, Body::Revocation { reason: String::new() });
         assert!(matches!(header.verify(&hostid, &[revocation]), Err(Refusal::Revoked { .. })));
         assert!(matches!(header.verify(&HostId::from_bytes([3; 32]), &[]), Err(Refusal::Forged(_))));
-        // Signed after the end of the certificate.
         assert!(matches!(sign(START).verify(&hostid, &[]), Err(Refusal::OutsideCertificate { .. })));
     }
 }

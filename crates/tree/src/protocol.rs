@@ -1,6 +1,4 @@
-//! The replica protocol: GETFSINFO and GETDATA over ONC RPC (SFSRO paper, §3.1).
-//!
-//! Messages and limits only.
+//! GETFSINFO and GETDATA over ONC RPC (SFSRO paper, §3.1): messages and limits.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -14,7 +12,7 @@ pub const PROGRAM: u32 = 0x2056_4f55;
 /// Of the protocol.
 pub const VERSION: u32 = 1;
 
-/// Handles of one GETDATA. 64 leaves are 8 MiB, which keeps a fast link busy.
+/// 64 leaves are 8 MiB, which keeps a fast link busy.
 pub const HANDLES_MAX: usize = 64;
 
 /// Frames of one GETFSINFO reply.

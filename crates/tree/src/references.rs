@@ -1,4 +1,4 @@
-//! References of frames and inodes: collection, pull and verification follow them.
+//! Collection, pull and verification follow these references.
 
 use vouch_xdr::{Error as XdrError, Xdr};
 
@@ -6,9 +6,7 @@ use crate::blob::Indirect;
 use crate::directory::{InteriorPage, LeafPage};
 use crate::{BlockHandle, Content, FrameKind, Inode, SignedFsinfo};
 
-/// Sorted by use, with repetitions.
-///
-/// Without the previous fsinfo: history is kept or dropped independently of content.
+/// Sorted by use, with repetitions; without the previous fsinfo.
 pub fn of_payload(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, BlockHandle)>, XdrError> {
     Ok(match kind {
         FrameKind::Leaf => Vec::new(),

@@ -1,7 +1,5 @@
-//! Key statements: a revocation or a forwarding pointer, signed by the root key.
-//!
-//! A revocation answers a compromised key; a forwarding pointer, a planned move. The signature
-//! makes a statement valid wherever a client finds it.
+//! Revocations and forwarding pointers, signed by the root key and valid wherever a client finds
+//! them.
 
 use data_encoding::BASE64;
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
@@ -20,7 +18,7 @@ pub const STATEMENTS_MAX: usize = 16;
 
 const HEADER: &str = "vouch key statement v1";
 
-/// A revocation or forwarding pointer, signed by the root key that it is about.
+/// Signed by the root key that it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyStatement {
     root: PublicKey,

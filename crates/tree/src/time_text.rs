@@ -1,4 +1,4 @@
-//! Times as text for people. Never reads the clock.
+//! Times for people. Never reads the clock.
 
 use std::fmt;
 

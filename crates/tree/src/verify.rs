@@ -1,7 +1,5 @@
-//! Verifies a signed fsinfo: signatures, revocation, rollback and expiry.
-//!
-//! Pure: the time, the newest revision seen and the statements are parameters. Callers keep
-//! [`Seen`], which detects rollbacks, outside every cache.
+//! Verifies a signed fsinfo: signatures, revocation, rollback and expiry. The time, the newest
+//! revision seen and the statements are parameters. Callers keep [`Seen`] outside every cache.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -93,16 +91,13 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Provably forged or altered. An honest replica may offer an old or expired fsinfo, but never
-    /// these.
+    /// Provably forged or altered, which no honest replica offers.
     pub const fn is_forgery(&self) -> bool {
         matches!(self, Self::Malformed(_) | Self::Forged(_))
     }
 }
 
 /// `now`: seconds since 1970.
-///
-/// Checks statements first, then signatures, rollback, time.
 pub fn verify_fsinfo<'a>(
     hostid: &HostId,
     offered: &[u8],

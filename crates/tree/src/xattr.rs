@@ -1,4 +1,4 @@
-//! Extended attributes of a file, as a sorted list.
+//! Extended attributes of a file, sorted by name.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -49,7 +49,6 @@ impl Xdr for Xattrs {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        // A pair takes at least 12 bytes: the input bounds the count.
         let count = r.count(r.remaining() / 12 + 1)?;
         let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for _ in 0..count {

@@ -1,7 +1,5 @@
-//! Golden vectors: the bytes drawn in `docs/formats/tree.md`.
-//!
-//! A changed file needs a new format version. To add a vector, run with `VOUCH_WRITE_GOLDEN=1` and
-//! review the file.
+//! The bytes drawn in docs/formats/tree.md. A changed file needs a new format version. To add a
+//! vector, run with `VOUCH_WRITE_GOLDEN=1` and review the file.
 
 use std::path::PathBuf;
 

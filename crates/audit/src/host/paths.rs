@@ -1,9 +1,7 @@
-//! Resolves an event's names to paths, relative to the working directory or a directory descriptor.
-//! Resolves `..` lexically.
+//! Resolves an event's names to paths. Resolves `..` lexically.
 
 use super::Line;
 
-/// True for each of a call's two names that is relative to a directory descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DescriptorUse(pub(super) [bool; 2]);
 
@@ -26,7 +24,6 @@ impl DescriptorUse {
 }
 
 const AT_FDCWD: u32 = -100_i32 as u32;
-/// Hexadecimal digits of a number below 1 MiB, above any descriptor.
 const LOW_DIGITS_MAX: usize = 5;
 
 enum Arguments {
@@ -52,11 +49,10 @@ fn arguments(line: &Line<'_>) -> Arguments {
 
 const ONE: [&str; 2] = ["a0", "a0"];
 const TWO: [&str; 2] = ["a0", "a2"];
-/// The target of symlinkat is not resolved.
 const LINK: [&str; 2] = ["a1", "a1"];
 const NONE: u16 = u16::MAX;
 
-/// Name, x86-64 number, generic number, and the arguments that hold descriptors.
+/// x86-64 number, generic number, and the arguments that hold descriptors.
 const CALLS: [(&str, u16, u16, [&str; 2]); 26] = [
     ("openat", 257, 56, ONE),
     ("openat2", 437, 437, ONE),

@@ -1,5 +1,3 @@
-//! The kernel's audit record types (linux/audit.h, libaudit.h).
-
 const NAMES: [(&str, u16); 105] = [
     ("LOGIN", 1006),
     ("USER_AUTH", 1100),

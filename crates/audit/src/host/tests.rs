@@ -1,5 +1,3 @@
-//! A log of auditd with another directory name, and hand-written lines.
-
 use proptest::prelude::*;
 
 use super::*;

@@ -1,6 +1,3 @@
-//! Encoding of optional fields: a presence mask, then numbers as varints and texts with their
-//! lengths.
-
 use super::RecordError;
 
 pub(super) struct FieldEncoder<'o> {
@@ -61,7 +58,6 @@ impl<'a> FieldDecoder<'a> {
         present
     }
 
-    /// A path below the export's takes the place of the path, and is put together in `scratch`.
     pub(super) fn path(&mut self, export: &[u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8], RecordError> {
         let (below, path) = (self.text()?, self.text()?);
         if below.is_empty() {

@@ -1,5 +1,5 @@
-//! Truncation of long texts. A path keeps its start and end so that it names no other file; other
-//! texts keep their start.
+//! A truncated path keeps its start and end so that it names no other file; other texts keep their
+//! start.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,12 @@ use memchr::memmem;
 
 use super::{PATH_LEN_MAX, Record, TEXT_LEN_MAX};
 
-/// Shortens a path to 4 KiB: whole names from its start and end, and `/.../` for unknown names
-/// between.
+/// To 4 KiB: whole names from start and end, and `/.../` for unknown names between.
 pub fn truncate_path(path: &[u8]) -> Cow<'_, [u8]> {
     shorten_path(path, PATH_LEN_MAX)
 }
 
-/// At most a quarter comes from the start, because the end is more specific.
+/// The end is more specific: at most a quarter comes from the start.
 pub(crate) fn shorten_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
     if path.len() <= len_max {
         return path.into();
@@ -22,7 +21,6 @@ pub(crate) fn shorten_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
     let is_whole = path[head.len()..].starts_with(b"/");
     let head = if is_whole { head } else { &head[..head.iter().rposition(|byte| *byte == b'/').unwrap_or(0)] };
     let tail = &path[path.len() - (len_max - head.len() - GAP.len())..];
-    // The last name alone can exceed the limit.
     let tail = match tail.iter().position(|byte| *byte == b'/') {
         Some(at) => &tail[at + 1..],
         None => &tail[tail.iter().take_while(|byte| is_within_character(**byte)).count()..],
@@ -72,7 +70,6 @@ pub(super) fn with_truncated_texts(record: &Record<'_>, with: impl FnOnce(&Recor
     });
 }
 
-/// Ends at a character boundary.
 pub(crate) fn utf8_prefix(text: &[u8], len_max: usize) -> &[u8] {
     let mut len = text.len().min(len_max);
     while len > 0 && len < text.len() && is_within_character(text[len]) {

@@ -40,7 +40,6 @@ impl Compare {
     }
 }
 
-/// A `bool` before a value is true for `=` and false for `!=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     Path(Box<[u8]>),
@@ -73,7 +72,6 @@ pub(super) enum Name<'r> {
 }
 
 impl<'r> Name<'r> {
-    /// `is_expected`: such an operation has this name even if the record lacks it.
     fn of(record: &Record<'r>, path: &'r [u8], is_expected: bool) -> Name<'r> {
         match path {
             [] if is_expected && record.class == Class::Operation && !record.export.is_empty() => {
@@ -96,7 +94,6 @@ impl<'r> Name<'r> {
         }
     }
 
-    /// An unknown name may match only if `always` is set.
     fn is_in(self, directory: &[u8], always: bool) -> bool {
         match self {
             Name::None => false,

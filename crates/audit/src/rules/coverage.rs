@@ -1,5 +1,5 @@
-//! Detects that a rule set records less than another. Old `always` rules and new exceptions give
-//! example operations. A lost example proves a loss; other losses go undetected.
+//! Detects that a rule set records less than another, by example operations of old `always` rules
+//! and new exceptions. A lost example proves a loss; other losses go undetected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,17 +35,13 @@ impl Rules {
     }
 }
 
-/// The rule whose values come first, and the choice for a number: itself, its next or previous
-/// neighbour.
 type Hint<'a> = Option<(&'a Rule, usize)>;
 const EDGES: usize = 3;
 
-/// No rule names the neighbours of the condition's values.
 fn has_edge(condition: &Condition) -> bool {
     !matches!(subject(condition), Subject::Path | Subject::Flavour | Subject::Other)
 }
 
-/// An operation without number, result and access.
 struct Example {
     path: Vec<u8>,
     uid: u32,
@@ -90,8 +86,7 @@ impl Example {
         let all: Vec<&Condition> = rules.iter().flat_map(|rule| &rule.conditions).collect();
         let neighbours = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
         let literal = |name: &[u8]| name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>();
-        // Values that no rule names come first, so that an unconstrained field matches no other
-        // rule by chance.
+        // Unnamed values first, so that an unconstrained field matches no other rule by chance.
         let (mut paths, mut numbers, mut names, mut addresses) =
             (vec![b"/\x01".to_vec()], vec![UNUSUAL], vec![b"\x01".to_vec()], vec![None]);
         for condition in &all {
@@ -165,9 +160,7 @@ fn find_value<T: Clone>(all: &[&Condition], field: Subject, values: &[T], set: i
     values.iter().find(fits).cloned()
 }
 
-/// Rules are unlikely to name this id.
 const UNUSUAL: u32 = 3_999_999_979;
-/// Success, failures, and each result in a rule with its neighbours (RFC 8881 §15.1).
 fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {
     let mut exits: Vec<i64> = vec![0, -1, -13, -122];
     for condition in rules.flat_map(|rule| &rule.conditions) {

@@ -1,4 +1,4 @@
-//! Index of rules, each under its most selective key. The caller evaluates the candidates.
+//! Rules under their most selective keys. The caller evaluates the candidates.
 
 mod patterns;
 mod range_tree;
@@ -61,7 +61,6 @@ enum Key {
 }
 
 impl Key {
-    /// All keys that each matching record has.
     fn all(rule: &Rule) -> Vec<Key> {
         let mut keys = Vec::new();
         for condition in &rule.conditions {
@@ -168,8 +167,7 @@ impl Index {
         }
     }
 
-    /// Passes ascending lists with all rules that may match. Costs one look-up per parent directory
-    /// and pattern length, and O(log n) for numbers.
+    /// Costs one look-up per parent directory and pattern length, and O(log n) for numbers.
     pub(super) fn each_candidate<'s, 'r: 's>(
         &self,
         record: &Record<'r>,
@@ -264,7 +262,6 @@ fn number(condition: &Condition) -> Option<(Number, Compare, i64)> {
     }
 }
 
-/// Half-open; `None` for `!=`.
 fn span(compare: Compare, number: i64) -> Option<(i64, Option<i64>)> {
     let next = number.checked_add(1);
     match compare {

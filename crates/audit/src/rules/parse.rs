@@ -37,7 +37,6 @@ pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec
     if errors.is_empty() { Ok(rules) } else { Err(errors) }
 }
 
-/// Quotes protect spaces.
 fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
     for byte in line {
@@ -57,7 +56,6 @@ fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     if quote.is_some() { Err("missing closing quote".into()) } else { Ok(words) }
 }
 
-/// Everything except file names and keys must be UTF-8.
 fn text(word: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(word).map_err(|_| format!("{} is not UTF-8", word.escape_ascii()))
 }
@@ -68,7 +66,6 @@ struct Draft {
     watch: bool,
     operations: Option<u128>,
     names: Vec<String>,
-    /// `-F arch=` named another architecture than the 64-bit default.
     excludes_default_arch: bool,
     conditions: Vec<Condition>,
     perm: Option<u8>,
@@ -233,7 +230,6 @@ impl Draft {
         if let Some(bits) = self.perm.or(self.watch.then_some(PERM_READ | PERM_WRITE | PERM_EXECUTE | PERM_ATTRIBUTES)) {
             self.conditions.push(Condition::Perm(bits));
         }
-        // As in the kernel.
         let key = self.keys.join(&1).into_boxed_slice();
         if key.len() > KEY_LEN_MAX {
             return Err(format!("a key has at most {KEY_LEN_MAX} bytes, and so have all keys of a rule joined by one byte"));

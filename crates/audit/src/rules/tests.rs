@@ -168,7 +168,6 @@ fn refusals_are_recorded_unless_never_rule_without_operations_matches() {
 fn only_smaller_rule_sets_audit_less() {
     let less = |after: &str, before: &str| rules(after).audits_less_than(&rules(before));
     let everything = "-a always,exit\n";
-    // Equivalent but shorter, reordered, renamed or larger rule sets.
     for (after, before) in [
         (everything, "-w /srv/a -p wa\n-w /srv/b -p rwxa -k b\n-a always,exit -S READ -F uid>=1000\n"),
         ("-w /srv -p rwxa -k x\n", "-w /srv/a -p r\n-w /srv/b -p wa\n-w /srv -p x\n"),

@@ -1,5 +1,4 @@
-//! Compression of closed segments to zstd's seekable format. A reader can decode one record alone;
-//! `zstd -d` decodes the whole file.
+//! Zstd's seekable format: a reader can decode one record alone; `zstd -d` decodes the whole file.
 
 use std::fs;
 use std::io;
@@ -23,8 +22,8 @@ pub(super) struct Block {
     pub(super) uncompressed_len: usize,
 }
 
-/// Replaces a closed segment; one of the two files is complete after a crash. Stops with
-/// `Interrupted` before writing if `is_wanted` returns false.
+/// One of the two files is complete after a crash. Stops with `Interrupted` before writing if
+/// `is_wanted` returns false.
 pub(super) fn compress(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<SegmentFile> {
     let directory = segment.path.parent().unwrap_or(std::path::Path::new("."));
     let compressed = SegmentFile::compressed(directory, segment.number);

@@ -1,11 +1,11 @@
-//! File operations that change a trail. Tests simulate a power cut between any two.
+//! Changes of files, as a parameter: tests simulate a power cut between any two.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// A file system. The second implementation loses power at chosen moments.
+/// The second implementation loses power at chosen moments.
 pub trait Disk: Send + Sync {
     /// The file must not exist yet. `secret` restricts access to the owner.
     fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>>;

@@ -1,6 +1,5 @@
-//! History of a file's names: renames, links and removals of the file and the directories above it.
-//! Names have time spans, because a free name can be reused. Changes are in order of time, not of
-//! durability.
+//! Renames, links and removals of a file and the directories above it. Names have time spans,
+//! because a free name can be reused. Changes are in order of time, not of durability.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;

@@ -1,4 +1,4 @@
-//! File names in a trail's directory, and access to the key and the checkpoint.
+//! File names of a trail, the key and the checkpoint.
 
 use std::fs;
 use std::io;
@@ -94,8 +94,8 @@ pub fn create_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()>
     disk.sync_dir(parent(path))
 }
 
-/// Overwrites the old bytes before the next key replaces them. Repeatable after an error: the next
-/// key stays in the `.new` file. An unreadable `.new` file is kept, because it may be that key.
+/// Overwrites the old bytes before the next key replaces them. Repeatable after an error. An
+/// unreadable `.new` file is kept, because it may be the next key.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let (bytes, new) = (key.encode(), &new_path(path));
     let is_written = match fs::read(new).map(Zeroizing::new) {
@@ -123,8 +123,8 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
     rename_into_place(disk, path)
 }
 
-/// Returns the current key. A key that exists only in the `.new` file is also returned for
-/// [`replace_key`]; any other `.new` file is removed, unless the disk is full.
+/// Also returns a key that exists only in the `.new` file, for [`replace_key`]. Any other `.new`
+/// file is removed, unless the disk is full.
 pub(super) fn recover_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
     let new = new_path(path);
     match (read_key(path), read_key(&new)) {

@@ -1,5 +1,5 @@
-//! Follows a growing trail across segments from a stored position. Delivery is at least once: a
-//! segment is read again if a crash removed records.
+//! Follows a growing trail from a stored position. Delivery is at least once: a segment is read
+//! again if a crash removed records.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ impl Follower {
         Ok(Follower::from_position(directory, position))
     }
 
-    /// Withholds records from this number on. A crash may replace records that are not durable.
+    /// Withholds records from this number on, which a crash may replace.
     pub fn set_limit(&mut self, seq_limit: u64) {
         self.seq_limit = seq_limit;
     }
@@ -68,8 +68,8 @@ impl Follower {
         self.lost
     }
 
-    /// Calls `each` with every new record, the position after it and its boot id, until `each`
-    /// returns false. Returns true after any record. Does not wait.
+    /// Until `each` returns false. `each` gets the position after the record and its boot id.
+    /// Returns true after any record. Does not wait.
     pub fn read(&mut self, mut each: impl FnMut(&[u8], Position, Option<[u8; 16]>) -> bool) -> io::Result<bool> {
         let mut any = false;
         self.is_unconfirmed = self.position.next_seq != 0;
@@ -83,7 +83,6 @@ impl Follower {
                 self.position = Position { segment: file.number, offset: 0, next_seq: 0 };
             }
             let ended = match self.read_segment(file, &mut any, &mut each) {
-                // The segment was compressed or removed; list the files again.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };
@@ -148,7 +147,6 @@ impl Follower {
                 let frame = match parse(&bytes[at..]) {
                     Ok(frame) => frame,
                     Err(FrameError::Truncated) => break,
-                    // A crash replaced bytes that were read before.
                     Err(FrameError::Malformed) if self.is_unconfirmed => return Ok(ReadEnd::Replaced),
                     Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", file.path.display()))),
                 };
@@ -164,7 +162,7 @@ impl Follower {
         }
     }
 
-    /// `position` is behind the frame. Returns why reading ends.
+    /// `position` is behind the frame.
     fn take_frame(
         &mut self,
         frame: &Frame<'_>,

@@ -1,5 +1,5 @@
-//! Index of a closed segment: offsets of the records with a given user, path and so on. Untrusted:
-//! readers check each record. See docs/formats/audit.md.
+//! Offsets of a closed segment's records by user, path and so on. Untrusted: readers check each
+//! record. See docs/formats/audit.md.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +20,6 @@ pub(crate) const INDEX_EXTENSION: &str = "index";
 const INDEX_MAGIC: &[u8; 8] = b"VOUCHIX2";
 const HEAD_LEN: usize = 64;
 const TERM_LEN: usize = 24;
-/// A few milliseconds of work.
 const CANCEL_STEPS: u32 = 4096;
 const LINEAR_LOOKUP_LEN: u64 = 128;
 
@@ -81,7 +80,6 @@ pub(super) fn terms(record: &Record<'_>, mut each: impl FnMut(Term, &[u8])) {
     }
 }
 
-/// A hash collision only costs the decoding of an unwanted record.
 fn hash(term: Term, bytes: &[u8]) -> u64 {
     let hash: [u8; 32] = Sha256::new().chain_update([term as u8]).chain_update(bytes).finalize().into();
     u64::from_le_bytes(*hash.first_chunk().expect("a hash has 32 bytes"))
@@ -168,7 +166,6 @@ fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// An index alone is never used, so failure is harmless.
 pub(super) fn remove_index(file: &SegmentFile) {
     if let Err(error) = fs::remove_file(index_path(file))
         && error.kind() != io::ErrorKind::NotFound
@@ -207,7 +204,6 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
     let mut table: HashMap<(Term, Vec<u8>), Postings, foldhash::fast::RandomState> = HashMap::default();
     let (mut first, mut count, mut from, mut until) = (0, 0u64, u64::MAX, 0);
     let mut scratch = Vec::new();
-    // Reused: most terms already exist, so the key is rarely cloned.
     let mut key = (Term::Path, Vec::new());
     let mut add = |term: Term, bytes: &[u8], at: u64| {
         key.0 = term;
@@ -297,14 +293,12 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&new, path)
     });
     if written.is_err() {
-        // A leftover file is harmless.
         let _ = fs::remove_file(&new);
     }
     written
 }
 
-/// Ends when `each` returns false, or at the first malformed frame. Skips records that cannot be
-/// decoded.
+/// Ends when `each` returns false, or at the first malformed frame. Skips undecodable records.
 pub(super) fn each_record(
     uncompressed: &[u8],
     scratch: &mut Vec<u8>,
@@ -316,7 +310,6 @@ pub(super) fn each_record(
     })
 }
 
-/// Ends when `each` returns false, or at the first malformed frame.
 fn each_frame(uncompressed: &[u8], mut each: impl FnMut(u64, &Frame<'_>) -> bool) -> Option<FrameError> {
     let mut at = MAGIC.len();
     while at < uncompressed.len() {

@@ -1,5 +1,5 @@
-//! Appends records to a trail from one thread; never reads the clock. If the disk fails, the bytes
-//! stay in memory, and the caller decides when to retry.
+//! Appends records from one thread; never reads the clock. If the disk fails, the bytes stay in
+//! memory, and the caller decides when to retry.
 
 mod append_batch;
 mod lost_count;
@@ -83,17 +83,14 @@ pub struct Log {
     key_path: PathBuf,
     options: Options,
     key: Ratchet,
-    /// Segments that are not durable yet, and last the current one.
     buffers: VecDeque<SegmentBuffer>,
     chain: Chain,
     next_seq: u64,
-    /// Not known to be durable. The key is kept until it is.
     pending_seal: Option<Seal>,
     closed: Vec<SegmentFile>,
     /// Recovery steps that failed on a full disk, and the error.
     recovery_steps: VecDeque<RecoveryStep>,
     recovery_error: Option<LogError>,
-    /// Recovery's gap record: sequence number, lost records, and time of the first loss.
     reported_gap: Option<(u64, u64, u64)>,
     _locks: Vec<Lock>,
 }
@@ -171,9 +168,8 @@ impl Log {
         std::mem::take(&mut self.closed)
     }
 
-    /// Writes all appended frames. They survive a crash of the process, but not a power cut. They
-    /// stay in memory until the next sync, because a failed sync may drop them. Repeatable after an
-    /// error.
+    /// Written frames survive a crash of the process, but not a power cut. They stay in memory
+    /// until the next sync, which may drop them. Repeatable after an error.
     pub fn write(&mut self) -> Result<(), LogError> {
         // The header shows that the key advanced, so the previous segment must be durable first.
         if self.buffers.len() > 1 {
@@ -186,8 +182,7 @@ impl Log {
         Ok(())
     }
 
-    /// Makes all appended frames durable. A repetition after an error rewrites all bytes that the
-    /// failed sync may have dropped.
+    /// A repetition after an error rewrites all bytes that the failed sync may have dropped.
     pub fn sync(&mut self) -> Result<(), LogError> {
         self.run_recovery_steps()?;
         for buffer in &mut self.buffers {
@@ -196,7 +191,7 @@ impl Log {
         self.finish_seal()
     }
 
-    /// Makes a seal or starts the next segment if due. Cheap otherwise.
+    /// Makes a seal or starts the next segment if due.
     pub fn maintain(&mut self, now_ns: u64) -> Result<(), LogError> {
         if self.pending_seal.is_some() {
             self.sync()?;

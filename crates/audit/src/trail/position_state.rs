@@ -1,4 +1,5 @@
-//! Checks that a trail still contains a position: the chain tag depends on everything before it.
+//! The chain tag depends on everything before it, so it shows whether a trail still contains a
+//! position.
 
 use std::io;
 use std::path::Path;
@@ -26,7 +27,6 @@ pub enum PositionState {
 pub fn position_state(directory: &Path, position: Position) -> io::Result<PositionState> {
     for _ in 1..TRIES_MAX {
         match read_state(directory, position) {
-            // The segment was compressed or removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => return other,
         }
@@ -46,8 +46,6 @@ fn read_state(directory: &Path, position: Position) -> io::Result<PositionState>
             return Ok(of(Segment::open(file)?.tag_before(position.offset)?));
         }
     } else {
-        // The header holds the chain value at the start of a segment. Without a header, it is at
-        // the previous segment's end.
         if let Some(previous) = segment_file.map(previous).transpose()?.flatten() {
             return Ok(of(previous.first_chunk().copied()));
         }

@@ -1,4 +1,4 @@
-//! Creates inclusion proofs. Reads only the seals of earlier indexed segments.
+//! Creates inclusion proofs.
 
 use std::io;
 use std::path::Path;
@@ -12,9 +12,8 @@ use crate::proof::{Proof, SEALS_MAX};
 use crate::record::seq_and_time;
 use crate::seal::Seal;
 
-/// Proves a record from the first seal or `since`. `None` without the record, or without a seal
-/// over it after `since`. Fails with `InvalidInput` above the limit on seals: use a later
-/// checkpoint.
+/// From the first seal or `since`. `None` without the record, or without a seal over it after
+/// `since`. `InvalidInput` above the limit on seals: use a later checkpoint.
 pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
     let proof = build_proof(directory, seq, since)?;
     limit_seals(proof, SEALS_MAX)
@@ -82,7 +81,6 @@ fn build_proof(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<O
     Ok(None)
 }
 
-/// `None` if the index is missing or damaged, or for the record's own segment.
 fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<Seal>> {
     let index = Index::open(file, segment)?;
     let (first, count) = index.span;
@@ -95,7 +93,7 @@ fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<S
         Seal::decode(&body).filter(|_| matches!(kind, Kind::Checkpoint | Kind::Close))
     };
     let seals: Vec<Seal> = offsets.into_iter().map(seal).collect::<Option<_>>()?;
-    // A complete list has consecutive epochs and ends with the closing seal.
+    // Consecutive epochs up to the closing seal: the list is complete.
     let is_whole = seals.windows(2).all(|pair| pair[1].epoch == pair[0].epoch + 1) && seals.last()?.next_seq == first + count;
     is_whole.then_some(seals)
 }

@@ -1,5 +1,5 @@
-//! Retention: removes old segments and keeps their seals, so that the rest can still be verified
-//! from the first key.
+//! Removes old segments and keeps their seals, so that the rest can still be verified from the
+//! first key.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,11 +22,10 @@ pub struct Retention {
     pub age_ns_min: u64,
 }
 
-/// The number of the last removed segment follows.
 pub(crate) const PRUNED_PREFIX: &str = "segments are removed up to ";
 
-/// Removes the oldest segments first, and keeps at least two. Stops where `may_remove` is false.
-/// Removes nothing unless `record_removal` has recorded the last number.
+/// Oldest first; keeps at least two. Removes nothing unless `record_removal` has recorded the last
+/// number.
 pub(crate) fn prune(
     disk: &dyn Disk,
     directory: &Path,
@@ -105,7 +104,6 @@ fn append_removed_seals(disk: &dyn Disk, directory: &Path, removable: &[(Segment
     };
     let len = known.as_ref().map_or(Ok(0), |file| file.metadata().map(|metadata| metadata.len()))?;
     let first = removable.first().map_or(u64::MAX, |(file, _)| file.number);
-    // An interrupted removal may have left an incomplete seal; its segment still exists.
     let mut at = len - len % FRAME_LEN;
     while let Some(known) = known.as_ref().filter(|_| at > 0) {
         let mut frame = [0; FRAME_LEN as usize];

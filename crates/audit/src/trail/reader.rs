@@ -16,7 +16,6 @@ pub struct Segment {
     file: File,
     len: u64,
     blocks: Option<Vec<Block>>,
-    /// Offset and bytes of the last block.
     recent: parking_lot::Mutex<Option<(u64, Vec<u8>)>>,
     boot: OnceLock<Option<[u8; 16]>>,
 }
@@ -48,7 +47,6 @@ impl Segment {
         Ok(Segment { file, len, blocks, recent: parking_lot::Mutex::new(None), boot: OnceLock::new() })
     }
 
-    /// The compressed file appears before the original is removed.
     pub(super) fn open_listed(file: &SegmentFile) -> io::Result<Segment> {
         match Segment::open(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_compressed => {
@@ -95,7 +93,6 @@ impl Segment {
         let Some(at) = offset.checked_sub(TAG_LEN as u64).filter(|_| offset <= self.uncompressed_len()) else { return Ok(None) };
         let bytes = match &self.blocks {
             None => read(&self.file, at, TAG_LEN)?,
-            // Blocks consist of whole frames.
             Some(blocks) => match blocks.iter().rfind(|block| block.uncompressed_offset <= at) {
                 Some(block) => {
                     let uncompressed = unpack(&read(&self.file, block.at, block.len)?, block)?;

@@ -1,5 +1,5 @@
-//! Search for records, by index in closed segments and by a scan in the open one. Each result is
-//! checked: an index can omit results but not add any.
+//! Search by index in closed segments and by a scan in the open one. Each result is checked: an
+//! index can omit results but not add any.
 
 use std::collections::HashSet;
 use std::io;
@@ -88,7 +88,6 @@ impl Query {
             && self.names.as_ref().is_none_or(|names| names.contains(record))
     }
 
-    /// A record must have one term of each list.
     fn terms(&self) -> Vec<Terms> {
         let forms = |term, forms: &Alternatives| forms.iter().map(|form| (term, form.clone())).collect();
         let one = |term, bytes: &[u8]| vec![(term, bytes.to_vec())];
@@ -184,8 +183,7 @@ pub struct SearchCost {
     pub decoded: u64,
 }
 
-/// Calls `each` with the matching records, oldest or newest first, until it returns false. A scan
-/// needs one segment of memory.
+/// Oldest or newest first, until `each` returns false. A scan needs one segment of memory.
 pub fn search(
     directory: &Path,
     query: &Query,
@@ -204,7 +202,6 @@ pub fn search(
         let compressed = SegmentFile::compressed(directory, file.number);
         let mut opened = Segment::open(file);
         if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && !file.is_compressed {
-            // The segment was compressed meanwhile.
             file = &compressed;
             opened = Segment::open(file);
         }
@@ -233,7 +230,6 @@ pub fn search(
         };
         let is_wanted = match answer {
             Some(is_wanted) => is_wanted,
-            // The index is missing, unusable or damaged. It may already have led to results.
             None => {
                 cost.scanned += 1;
                 scan(file, &segment, query, newest_first, &mut |hit| reported.contains(&hit.offset) || each(hit))?
@@ -262,7 +258,6 @@ fn open_index(file: &SegmentFile, segment: &Segment, cost: &mut SearchCost) -> O
     Index::open(file, segment)
 }
 
-/// Ascending offsets, or `None` if no criterion is indexed.
 fn candidates(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     let (from, until) = index.times;
     if query.from_ns.is_some_and(|wanted| until < wanted) || query.until_ns.is_some_and(|wanted| from >= wanted) {
@@ -291,7 +286,6 @@ fn candidates(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     Ok(Some(candidates.unwrap_or_default()))
 }
 
-/// Returns false once `each` did.
 fn read_candidates(
     candidates: Vec<u64>,
     number: u64,

@@ -111,7 +111,6 @@ fn written_trail_verifies_and_reads_back() {
     let directory = written_trail(100);
     let report = verified(directory.path());
     assert_eq!(report.faults, vec![]);
-    // The key file is inside the trail's directory, so it does not protect the trail's end.
     assert!(matches!(&report.notes[..], [note] if note.starts_with("nothing outside this directory")), "{:?}", report.notes);
     let elsewhere = tempfile::tempdir().unwrap();
     let key = elsewhere.path().join(KEY_FILE);

@@ -1,7 +1,5 @@
-//! Verifies a trail: finds records that were altered, removed, inserted, reordered or cut off.
-//!
 //! The only trust anchor is the trail's first public key, which the auditor stores elsewhere. Each
-//! seal authenticates everything before it and the next key. Memory: one segment.
+//! seal authenticates everything before it and the next key.
 
 mod report;
 mod resync;
@@ -48,7 +46,6 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         each_segment(done, done + 1 + files.len() as u64);
         done += 1;
         if verifier.verify_file(&file, files.is_empty(), missing_segment == Some(file.number)) == Presence::Missing {
-            // Retention removed this segment: expect a retention record.
             missing_segment = Some(file.number);
             let seen = verifier.segment;
             files = segments(directory)?.into_iter().filter(|file| file.number > seen).collect();
@@ -69,7 +66,6 @@ struct Verifier<'t> {
     found_checkpoints: Vec<bool>,
     unsealed: u64,
     segment: u64,
-    /// The last removed segment, and the last that a retention record names.
     removed: u64,
     recorded_removal: u64,
 }
@@ -99,8 +95,6 @@ impl Verifier<'_> {
         while at < bytes.len() {
             let parsed = frame::parse(&bytes[at..]).ok().and_then(|frame| Some((frame, Seal::decode(frame.body)?)));
             let Some((frame, seal)) = parsed else {
-                // An interrupted removal may have left an incomplete frame; its segment still
-                // exists.
                 if first.is_none_or(|first| first > self.segment + 1) || !is_closed {
                     self.fault(FaultKind::Unreadable, at, 0, "the file with the seals of removed segments is damaged");
                 }
@@ -138,7 +132,6 @@ impl Verifier<'_> {
         }
     }
 
-    /// `must_exist` makes a missing segment a fault.
     fn verify_file(&mut self, file: &SegmentFile, is_last: bool, must_exist: bool) -> Presence {
         let opened = Segment::open_listed(file);
         if !must_exist && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
@@ -449,5 +442,4 @@ impl Verifier<'_> {
     }
 }
 
-/// No trail assigns a number this far ahead.
 const SEQ_JUMP_MAX: u64 = 1 << 32;

@@ -1,8 +1,6 @@
-//! Worker threads put records into bounded rings, and one thread writes them to the log.
-//!
-//! A worker with a full ring waits for room, at most a second unless the policy is
-//! [`Policy::Block`]. A reply that must not precede its record is passed to
-//! [`Trail::call_when_stored`].
+//! Worker threads put records into bounded rings, and one thread writes them. A worker with a full
+//! ring waits for room, at most a second unless the policy is [`Policy::Block`]. A reply that must
+//! not precede its record is passed to [`Trail::call_when_stored`].
 
 mod maintenance;
 mod options;
@@ -65,7 +63,6 @@ struct Shared {
     written: AtomicU64,
     lost: AtomicU64,
     failures: AtomicU64,
-    /// Accepted records that are not stored as the policy requires.
     unstored_count: AtomicU64,
 }
 
@@ -140,8 +137,7 @@ impl Trail {
         self.shared.record(record, true)
     }
 
-    /// Runs a callback once all records queued so far, by any thread, are stored as the policy
-    /// requires.
+    /// Runs it once all records queued so far, by any thread, are stored as the policy requires.
     pub fn call_when_stored(&self, callback: Callback) {
         self.shared.queue.lock().callbacks.push(callback);
         self.shared.wake();
@@ -174,13 +170,12 @@ impl Trail {
         }
     }
 
-    /// Writes all queued records, seals the trail and stops the threads. Logs an error if the disk
-    /// refuses records, which are then lost.
+    /// Writes all queued records, seals the trail and stops the threads. Records that the disk
+    /// refuses are lost.
     pub fn stop(&self) {
         self.shared.end_retention();
         self.shared.is_stopped.store(true, Ordering::SeqCst);
         self.shared.wake();
-        // The writer must not be between its check and its wait.
         drop(self.shared.queue.lock());
         self.shared.wakeup.notify_one();
         self.shared.room_freed.notify_all();
@@ -201,8 +196,8 @@ impl Drop for Trail {
 impl Shared {
     fn record(&self, record: &Record<'_>, waits_for_room: bool) -> bool {
         let ring = &self.rings[ring::thread_number() % RING_COUNT];
-        // Counted before the record is visible, so that it never counts as stored too early. Only
-        // if replies wait, because all threads share the counter.
+        // Before the record is visible, so that it never counts as stored too early. Only if
+        // replies wait, because all threads share the counter.
         let is_counted = self.options.delays_replies();
         if is_counted {
             self.unstored_count.fetch_add(1, Ordering::SeqCst);
@@ -231,7 +226,6 @@ impl Shared {
         true
     }
 
-    /// Waiting leaves the CPU to the writer. A stalled disk delays each thread once.
     fn may_wait_until(&self, deadline: &mut Option<Instant>) -> bool {
         if self.is_writer_late.load(Ordering::Acquire) {
             return false;
@@ -252,8 +246,6 @@ impl Shared {
     }
 }
 
-/// More threads share them.
 const RING_COUNT: usize = 64;
 const ROOM_STEP: Duration = Duration::from_millis(50);
-/// After this time the record is lost.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);

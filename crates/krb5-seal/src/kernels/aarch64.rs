@@ -1,5 +1,4 @@
-//! AES with the ARMv8 cryptographic extension: CBC encryption of 4 or 8 interleaved messages,
-//! decryption of 8 blocks at a time. The plain hashes use the extension themselves.
+//! AES with the ARMv8 cryptographic extension. The plain hashes use the extension themselves.
 
 use std::arch::aarch64::*;
 
@@ -16,7 +15,7 @@ static FORMS8: CbcForms<8> =
     CbcForms { rounds10: [wide::<8, 10, false>, wide::<8, 10, true>], rounds14: [wide::<8, 14, false>, wide::<8, 14, true>] };
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
-    // SAFETY: the kernel is offered only where the extension is; the rest is the caller's promise.
+    // SAFETY: offered only where the extension is; the rest is the caller's promise.
     unsafe { if items.len() <= 4 { lanes::encrypt(items, &FORMS4) } else { lanes::encrypt(items, &FORMS8) } }
 }
 
@@ -24,8 +23,7 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
 unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<N>, blocks: usize) {
     let data = lanes.data;
     let keys = &lanes.keys;
-    // SAFETY: keys and chains are rows of 16 bytes; each lane has `blocks` blocks for reads and
-    // writes.
+    // SAFETY: rows of 16 bytes; each lane has `blocks` blocks for reads and writes.
     unsafe {
         let key = |round: usize, lane: usize| vld1q_u8(keys[round][if SAME { 0 } else { lane }].as_ptr().cast());
         let mut x: [uint8x16_t; N] = std::array::from_fn(|lane| vld1q_u8(lanes.chain[lane].as_ptr()));
@@ -54,7 +52,7 @@ unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mu
 }
 
 fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
-    // SAFETY: the kernel is offered only where the extension is.
+    // SAFETY: offered only where the extension is.
     unsafe {
         match key.rounds {
             10 => decrypt_rounds::<10>(key, chain, blocks),
@@ -66,7 +64,7 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
 #[target_feature(enable = "neon,aes")]
 unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     const N: usize = 8;
-    // SAFETY: round keys and blocks are 16 bytes each, and loads and stores stay in their arrays.
+    // SAFETY: loads and stores of 16 bytes stay in their arrays.
     unsafe {
         let key = |round: usize| vld1q_u8(key.decrypt[round].as_ptr());
         let mut before = vld1q_u8(chain.as_ptr());

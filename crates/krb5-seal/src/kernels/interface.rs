@@ -1,4 +1,4 @@
-//! What a kernel is: the items that it takes, and its functions.
+//! The items that a kernel takes, and its functions.
 
 use crate::aes_key::AesKey;
 
@@ -49,8 +49,7 @@ pub(crate) struct HashKernel<S> {
     pub(crate) few: Option<HashFew<S>>,
 }
 
-/// Compresses blocks of two messages side by side, as far as both go. The blocks must be valid for
-/// reads.
+/// As far as both messages go. The blocks must be valid for reads.
 pub(crate) type HashFew<S> = unsafe fn(&mut [S; 2], [*const u8; 2], [usize; 2]);
 
 pub(crate) struct EncryptKernel {
@@ -60,8 +59,7 @@ pub(crate) struct EncryptKernel {
 
 pub(crate) struct DecryptKernel {
     pub(crate) name: &'static str,
-    /// Decrypts blocks in place; `chain` is the preceding ciphertext block, and afterwards the last
-    /// one.
+    /// In place; `chain` is the preceding ciphertext block, and afterwards the last one.
     pub(crate) one: fn(&AesKey, &mut [u8; 16], &mut [[u8; 16]]),
 }
 
@@ -80,8 +78,8 @@ pub(crate) const STITCHED_MAX: usize = 16;
 #[derive(Clone, Copy)]
 pub(crate) struct StitchedKernel {
     pub(crate) messages_max: usize,
-    /// Hashes and then encrypts blocks of 64 bytes of each message in place. The data must be valid
-    /// for reads and writes and unaliased. Advances chains and states.
+    /// Blocks of 64 bytes of each message in place, valid for reads and writes and unaliased.
+    /// Advances chains and states.
     pub(crate) seal: unsafe fn(&mut [Stitched], usize),
 }
 
@@ -98,6 +96,5 @@ pub(crate) struct StitchedOne<S> {
 }
 
 /// Encrypts `steps` hash blocks in place, and hashes one block less, each after its encryption. The
-/// data to encrypt must be valid for reads and writes, the data to hash for reads, both unaliased.
-/// Advances chain and state.
+/// data must be valid for reads and writes, and unaliased. Advances chain and state.
 pub(crate) type StitchOne<S> = unsafe fn(&mut StitchedOne<S>, usize);

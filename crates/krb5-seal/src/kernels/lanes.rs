@@ -1,5 +1,5 @@
-//! Assigns items to lanes. All lanes process as many blocks as the shortest has left; a lane whose
-//! item ends takes the next one. Idle lanes repeat a busy lane's work.
+//! All lanes process as many blocks as the shortest has left; a lane whose item ends takes the next
+//! one. Idle lanes repeat a busy lane's work.
 
 use std::mem::MaybeUninit;
 
@@ -76,7 +76,7 @@ pub(super) unsafe fn hash<T, const WORDS: usize, const N: usize>(
             break;
         }
         if busy < least {
-            // SAFETY: the caller's promise, for the rest of each.
+            // SAFETY: the caller's promise.
             unsafe { finish(items, block_len, &lanes, &lane_work, few) };
             break;
         }
@@ -85,8 +85,8 @@ pub(super) unsafe fn hash<T, const WORDS: usize, const N: usize>(
                 lanes.data[lane] = lanes.data[any];
             }
         }
-        // SAFETY: every busy lane has at least `blocks` blocks left, valid for reads; the others
-        // read a busy lane's.
+        // SAFETY: busy lanes have `blocks` blocks left, valid for reads; the others read a busy
+        // lane's.
         unsafe { wide(&mut lanes, blocks) };
         for lane in 0..N {
             let Some(work) = &mut lane_work[lane] else { continue };
@@ -141,7 +141,6 @@ unsafe fn finish<T: DefaultIsZeroes, const WORDS: usize, const N: usize>(
 
 #[repr(C, align(64))]
 pub(super) struct CbcLanes<const N: usize> {
-    /// Round keys of each lane, as far as the kernel reads them.
     pub(super) keys: [[MaybeUninit<[u8; 16]>; N]; 15],
     pub(super) chain: [[u8; 16]; N],
     pub(super) data: [*mut u8; N],
@@ -166,8 +165,7 @@ impl<const N: usize> CbcLanes<N> {
     }
 }
 
-/// Encrypts this many blocks of every lane in place and advances pointers and chains. Lanes may
-/// repeat a message and write equal data, so all blocks are read before any is written.
+/// Lanes may repeat a message and write equal data, so all blocks are read before any is written.
 pub(super) type CbcWide<const N: usize> = unsafe fn(&mut CbcLanes<N>, usize);
 
 /// `[rounds: 10 or 14][every lane has the same key]`.
@@ -180,7 +178,7 @@ pub(super) struct CbcForms<const N: usize> {
 /// As [`CbcItem`] says; the CPU has what `forms` need.
 pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcForms<N>) {
     let Some(first) = items.first() else { return };
-    // SAFETY: the caller promises that keys are valid for reads.
+    // SAFETY: the caller's promise.
     let rounds = unsafe { (*first.key).rounds };
     let forms = if rounds == 10 { &forms.rounds10 } else { &forms.rounds14 };
     let mut lanes = CbcLanes::new([std::ptr::null_mut(); N]);
@@ -219,13 +217,12 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
             let key = key_of(lane).unwrap_or(any_key);
             // With one key for all, the kernel reads only the first lane's.
             if holds[lane] != key && (lane == 0 || !same) {
-                // SAFETY: the caller promises that keys are valid for reads.
+                // SAFETY: the caller's promise.
                 lanes.set_key(lane, unsafe { &*key });
                 holds[lane] = key;
             }
         }
-        // SAFETY: every busy lane has at least `blocks` blocks left, ours alone; the others repeat
-        // a busy lane.
+        // SAFETY: busy lanes have `blocks` blocks left, ours alone; the others repeat a busy lane.
         unsafe { forms[usize::from(same)](&mut lanes, blocks) };
         for lane in 0..N {
             let Some(work) = &mut lane_work[lane] else { continue };

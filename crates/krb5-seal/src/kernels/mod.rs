@@ -1,7 +1,6 @@
-//! Kernels: block functions for each kind of CPU, in a table chosen once at run time.
-//!
-//! A kernel takes a list of items, each with its own key or state, and processes as many side by
-//! side as it has lanes. All kernels compute the same; tests compare them with the plain one.
+//! Block functions for each kind of CPU, in a table chosen once at run time. A kernel processes as
+//! many items, each with its own key or state, as it has lanes. Tests compare all kernels with the
+//! plain one.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -26,7 +25,6 @@ pub struct Kernels {
     name: &'static str,
     /// Useful number of messages in progress.
     pub(crate) lanes: usize,
-    /// Short messages hashed together, at most [`SHORTS_MAX`].
     pub(crate) shorts: usize,
     pub(crate) encrypt: &'static EncryptKernel,
     pub(crate) decrypt: &'static DecryptKernel,
@@ -93,7 +91,6 @@ const PLAIN: &str = "RustCrypto (detects the CPU)";
 #[cfg(test)]
 pub(crate) const ALL_NAMES: [&str; 7] = [PLAIN, "AES-NI", "AVX2", "VAES-256", "AVX-512", "VAES-512", "ARMv8"];
 
-/// Slowest first.
 fn detect() -> Vec<Kernels> {
     let mut sets = vec![Kernels {
         name: PLAIN,

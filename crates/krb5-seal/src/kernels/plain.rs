@@ -1,5 +1,4 @@
-//! Plain kernels by RustCrypto, which detects CPU features (such as AES-NI and SHA-NI) or uses
-//! bit-slicing, one message after another. Reference for all others.
+//! RustCrypto, which detects CPU features or uses bit-slicing. Reference for all other kernels.
 
 use crate::aes_key::AesKey;
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
@@ -14,7 +13,7 @@ pub(crate) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "RustCrypto"
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
     for item in items {
-        // SAFETY: the caller's promises are the same.
+        // SAFETY: the caller's promise.
         unsafe { encrypt_one(item) };
     }
     wipe_cipher();
@@ -26,10 +25,10 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
 /// As for [`EncryptKernel`].
 #[inline(never)]
 unsafe fn encrypt_one(item: &mut CbcItem) {
-    // SAFETY: the caller promises that the key is valid for reads.
+    // SAFETY: the caller's promise.
     let cipher = unsafe { &*item.key }.plain();
     for segment in item.segments.iter().filter(|segment| segment.blocks > 0) {
-        // SAFETY: the caller promises that the segment is ours alone, for reads and writes.
+        // SAFETY: the caller's promise.
         let blocks = unsafe { std::slice::from_raw_parts_mut(segment.start.cast::<[u8; 16]>(), segment.blocks) };
         for block in blocks {
             xor(block, &item.chain);
@@ -61,7 +60,7 @@ fn decrypt_one(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
 unsafe fn hash<D: Digest>(items: &mut [HashItem<D::State>]) {
     for item in items {
         for segment in item.segments.iter().filter(|segment| segment.blocks > 0) {
-            // SAFETY: the caller promises that the segment is valid for reads of its blocks.
+            // SAFETY: the caller's promise.
             let blocks = unsafe { std::slice::from_raw_parts(segment.start, segment.blocks * D::BLOCK_LEN) };
             D::compress(&mut item.state, blocks);
         }

@@ -10,7 +10,6 @@ use crate::kernels::{CbcItem, HashItem, Kernels, STITCHED_MAX, Segment, Stitched
 use crate::mic::verify_many_with;
 use crate::*;
 
-/// Around block edges, and beyond a step.
 fn lens() -> impl Strategy<Value = usize> {
     let near = |block: usize| (0..=4usize, 0..3usize).prop_map(move |(count, off)| (count * block + off).saturating_sub(1));
     prop_oneof![near(16), near(64), near(128), 0..700usize, 3900..4400usize, 8100..9000usize, Just(65_536), Just(40_001)]
@@ -288,7 +287,6 @@ fn last_set_is_the_best() {
     assert!(best.describe().contains(best.encrypt.name));
 }
 
-/// Names the sets that no test has run.
 #[test]
 fn missing_cpu_features_are_printed() {
     let here: Vec<&str> = Kernels::available().iter().map(Kernels::name).collect();

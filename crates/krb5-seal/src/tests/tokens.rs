@@ -1,5 +1,4 @@
-//! Tokens between the two sides of a context, with every flag, rotation and filler, and against a
-//! literal reading of RFC 4121.
+//! Every flag, rotation and filler, against a literal reading of RFC 4121.
 
 use super::{bytes, hex};
 use crate::digest::{HmacPads, Sha1, Sha256, Sha384};
@@ -21,7 +20,6 @@ fn seal(keys: &ContextKeys, seq: u64, body: &[u8]) -> Vec<u8> {
     token
 }
 
-/// RFC 4121 §4.2.4 literally: any flags, EC and RRC.
 fn make_wrap(keys: &ContextKeys, flags: u8, seq: u64, body: &[u8], filler_len: u16, rotation: u16) -> Vec<u8> {
     use crate::derive::{Purpose, derive};
     let enctype = keys.enctype();
@@ -158,7 +156,6 @@ fn unencrypted_tokens_are_distinguished() {
 fn one_flipped_bit_is_refused() {
     for enctype in Enctype::ALL {
         let (initiator, acceptor) = context(enctype, true);
-        // An odd number of bytes, so that no changed rotation gives the same bytes.
         for len in [5, 101] {
             let body = bytes(4, len);
             let sealed = seal(&initiator, 11, &body);

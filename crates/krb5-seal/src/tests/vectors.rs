@@ -1,5 +1,5 @@
-//! Published vectors: RFC 3961 appendix A.1, RFC 3962 appendix B, RFC 8009 appendix A, FIPS 197
-//! appendix C, and MIT's tests for cases that the RFCs omit.
+//! RFC 3961 appendix A.1, RFC 3962 appendix B, RFC 8009 appendix A, FIPS 197 appendix C, and MIT's
+//! tests for cases that the RFCs omit.
 
 use super::hex;
 use crate::aes_key::AesKey;
@@ -130,7 +130,7 @@ fn derivation_of_mit_and_rfc_8009() {
     }
 }
 
-/// RFC 3961 §5.3 and RFC 8009 §5: confounder and plaintext in, ciphertext and checksum out.
+/// RFC 3961 §5.3 and RFC 8009 §5.
 fn message(kernels: &Kernels, enctype: Enctype, key: &[u8], usage: u32, plaintext: &[u8]) -> Vec<u8> {
     let integrity = derive(enctype, key, usage, Purpose::Integrity);
     let mut message = encrypt(kernels, &derive(enctype, key, usage, Purpose::Encryption), plaintext);

@@ -1,4 +1,4 @@
-//! No key stays in memory when its context is dropped. A child holds the context, and this process
+//! No key stays in memory when its context is dropped: a child holds the context, and this process
 //! scans the child's memory.
 
 use std::collections::HashMap;
@@ -18,8 +18,6 @@ use crate::*;
 
 const CHILD: &str = "VOUCH_TEST_HOLDS_KEYS";
 
-/// For each kernel set and enctype, a child derives and uses keys of both sides on a long-lived
-/// thread.
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "reads /proc")]
 fn no_key_copy_outlives_its_context() {
@@ -63,7 +61,6 @@ fn left_behind(kernels: &Kernels) -> Vec<String> {
     left
 }
 
-/// The child: reads an enctype and a key, and keeps them nowhere else.
 fn hold_keys(kernels: &Kernels) {
     let mut orders = File::open("/dev/stdin").expect("a pipe");
     let mut order = [0];
@@ -143,8 +140,8 @@ where
     [pads.inner, pads.outer].map(|state| state.into_iter().map(|word| bytes(word).to_vec()).collect())
 }
 
-/// Register images of a state that a kernel may spill: a word of each lane, or words in the order
-/// of the CPU's SHA instructions.
+/// A state that a kernel may spill: a word of each lane, or words in the order of the SHA
+/// instructions.
 fn as_in_registers(words: &[Vec<u8>]) -> impl Iterator<Item = Pattern> {
     let lanes = words.iter().enumerate().map(|(at, word)| (format!("word {at} of all lanes"), word.repeat(16 / word.len())));
     let of = |order: [usize; 4]| (format!("words {order:?}"), order.map(|at| words[at].as_slice()).concat());
@@ -156,7 +153,6 @@ fn as_in_registers(words: &[Vec<u8>]) -> impl Iterator<Item = Pattern> {
     lanes.chain(orders)
 }
 
-/// Locations of the patterns' first 16 bytes in a process's writable memory.
 fn scan(pid: u32, patterns: &[Pattern]) -> HashMap<String, Vec<u64>> {
     let mut by_start: HashMap<[u8; 4], Vec<&Pattern>> = HashMap::new();
     let mut second_of = [false; 1 << 16];

@@ -98,9 +98,9 @@ impl ClientContext {
         &self.handle
     }
 
-    /// Appends the credential, room for the verifier, and room before the arguments to a call whose
-    /// header begins at `header_start` of `w`. Returns the call's sequence number. [`Self::end`] or
-    /// [`Self::wrap_many`] protects the call later.
+    /// Appends the credential, and room for the verifier and before the arguments, to a call whose
+    /// header begins at `header_start` of `w`. Protect the call later by [`Self::end`] or
+    /// [`Self::wrap_many`].
     ///
     /// # Errors
     ///
@@ -113,8 +113,7 @@ impl ClientContext {
         Ok(seq)
     }
 
-    /// Appends credential and verifier of the call that ends the context: procedure 0 without
-    /// arguments (RFC 2203 §5.4).
+    /// Appends credential and verifier of the call that ends the context (RFC 2203 §5.4).
     ///
     /// # Errors
     ///
@@ -166,8 +165,8 @@ impl ClientContext {
         }
     }
 
-    /// Ends the arguments, which are the bytes of `w` from `body_start`: adds their sequence number
-    /// and the room after them.
+    /// The arguments are the bytes of `w` from `body_start`: adds their sequence number and the
+    /// room after them.
     pub fn lay_out(&self, seq: GssSeq, w: &mut Writer, body_start: usize) {
         let body_at = body_start - self.head_len();
         match self.service {
@@ -260,13 +259,9 @@ impl ClientContext {
 }
 
 const SERVER: &str = "the server";
-/// Token numbers in the opposite direction.
 const BACK_TOKENS: u64 = 1 << 62;
-/// Flavour and length.
 pub(super) const VERIFIER_HEAD_LEN: usize = 8;
-/// Six words and a head (RFC 5531 §9).
 const CREDENTIAL_AT: usize = 32;
-/// Before the data.
 const SEQ_LEN: usize = 4;
 static NO_VERIFIER: [u8; 64] = [0; 64];
 

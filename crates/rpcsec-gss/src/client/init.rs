@@ -11,8 +11,7 @@ pub trait Initiator {
     /// Why the mechanism fails.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Takes the server's token; `None` in the first step. Fails without a ticket or if the
-    /// server's identity is wrong.
+    /// `None` in the first step. Fails without a ticket or if the server's identity is wrong.
     fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, Self::Error>;
 }
 

@@ -37,12 +37,11 @@ impl<'a> ReplyOpen<'a> {
     }
 }
 
-/// Twice the lanes of the widest kernels.
 const CHUNK: usize = 64;
 
 impl ClientContext {
-    /// `random` fills its argument with random bytes or returns false. Returns false if a call
-    /// could not be protected: then send none of them.
+    /// `random` fills its argument with random bytes or returns false. False if a call could not be
+    /// protected: then send none.
     #[must_use = "a call that could not be protected must not be sent"]
     pub fn wrap_many(&mut self, calls: &mut [CallWrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) -> bool {
         calls.chunks_mut(CHUNK).all(|calls| {

@@ -1,5 +1,3 @@
-//! Client side. No I/O.
-
 mod data;
 mod init;
 mod many;

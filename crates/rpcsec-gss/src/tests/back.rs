@@ -65,7 +65,6 @@ fn forged_callback_or_answer_is_refused() {
         let (record, seq) = call(&mut back, 1, b"recall it...");
         let mut forged = record.clone();
         forged[35] ^= 2;
-        // A wrong version is undecodable; other changes fail by the header's verifier.
         forged[35] ^= 2;
         forged[20] ^= 1;
         assert!(matches!(called(&end, &mut forged).1, Verdict::Refused(_)));

@@ -80,14 +80,12 @@ fn largest_principal_makes_room_for_others() {
     let mut now_ms = 5000;
     let mut left = |contexts: &mut Contexts<u8>| {
         now_ms += 1;
-        // The large principal's contexts are used, others are not.
         for number in (1000..1030).chain(2000..2040) {
             used(contexts, number, now_ms);
         }
         let mut held = |range: std::ops::Range<u32>| range.filter(|&number| contexts.find(&handle(number).0, now_ms).is_some()).count();
         (held(0..30), held(1000..1030), held(2000..2040))
     };
-    // First from the largest, until all have their shares; then the least recently used of all.
     for (number, expected) in [(10, (30, 30, 30)), (20, (30, 20, 20)), (15, (15, 20, 20))] {
         for _ in 0..number {
             let others = contexts.len() as u32 + contexts.evicted() as u32;

@@ -1,5 +1,3 @@
-//! A mechanism that accepts every token.
-
 use std::ops::Range;
 use std::sync::Arc;
 

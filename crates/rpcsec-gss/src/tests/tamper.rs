@@ -1,4 +1,4 @@
-//! Manipulated messages: RFC 2203 §5.3.3.1 and 5.3.3.3, byte by byte.
+//! RFC 2203 §5.3.3.1 and 5.3.3.3, byte by byte.
 
 use vouch_krb5_seal::Enctype;
 
@@ -18,12 +18,8 @@ fn flipped_bit_in_call_is_refused_as_the_rfc_says() {
             let said = refusal(&answer);
             let at = bit / 8;
             let allowed: &[&str] = if at < 12 {
-                // Transaction, message type and RPC version: the verifier detects another
-                // transaction, the rest is no call.
                 &["denied 13", "closed", "RpcMismatch { low: 2, high: 2 }"]
             } else if at < header.end {
-                // Program, procedure and credential: the verifier detects them, unless they are
-                // undecodable.
                 &["denied 13", "denied 1", "denied 2", "denied 3", "closed", "GarbageArgs"]
             } else if at < args.start {
                 &["denied 13", "denied 3", "closed"]
@@ -41,7 +37,6 @@ fn flipped_bit_in_call_is_refused_as_the_rfc_says() {
                 &["GarbageArgs"]
             };
             if at >= args.start {
-                // The genuine header uses up the number: the next try needs a new window.
                 assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
                 fixture = Fixture::new(enctype);
                 client = fixture.connect(service);
@@ -78,7 +73,6 @@ fn flipped_bit_in_reply_is_refused() {
         for bit in 0..8 * reply.len() {
             let mut altered = reply.clone();
             altered[bit / 8] ^= 1 << (bit % 8);
-            // The caller compares transactions; under krb5 the body is not protected.
             let unproven = bit / 8 < 4 || (service == Service::None && bit / 8 >= body_at);
             let opened = open(&client, seq, &altered);
             if service == Service::Privacy && is_rotation(bit / 8, privacy_body_at(&reply)) {
@@ -139,7 +133,7 @@ fn calls_may_be_reordered_only_within_window() {
 
 #[test]
 fn last_sequence_numbers_are_not_used() {
-    // RFC 2203 §5.3.3.1: numbers from MAXSEQ on get RPCSEC_GSS_CTXPROBLEM.
+    // RFC 2203 §5.3.3.1: RPCSEC_GSS_CTXPROBLEM.
     let mut fixture = Fixture::new(Enctype::Aes128CtsHmacSha1_96);
     let mut client = fixture.connect(Service::None);
     client.skip_to(GssSeq::MAX.0 - 1);

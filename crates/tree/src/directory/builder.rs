@@ -1,7 +1,5 @@
-//! Builds directory pages from sorted entries.
-//!
-//! The end of a page depends only on the names near it: a change rewrites one leaf page and the
-//! pages above it.
+//! Builds pages from sorted entries. The end of a page depends only on the names near it: a change
+//! rewrites one leaf page and the pages above it.
 
 use vouch_xdr::{Writer, Xdr};
 
@@ -126,7 +124,7 @@ impl DirectoryBuilder {
 const HEADER_LEN: usize = 8;
 
 fn ends_page(height: usize, name: &FileName, item_len: usize) -> bool {
-    // FNV-1a with a final mix. Not collision resistant: only the publisher chooses the names.
+    // FNV-1a with a final mix. Only the publisher chooses the names, so collisions are harmless.
     let mut hash = 0xcbf2_9ce4_8422_2325 ^ height as u64;
     for &byte in name.as_bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

@@ -1,8 +1,6 @@
-//! B+-trees of pages, sorted by name.
-//!
-//! A leaf page holds entries with their inodes, so `ls -l` needs no further frame. An interior page
-//! holds the first name and the number of entries of each child. A page that covers a name but
-//! lacks it proves its absence.
+//! B+-trees of pages, sorted by name. A leaf page holds entries with their inodes, an interior page
+//! the first name and the number of entries of each child. A page that covers a name but lacks it
+//! proves its absence.
 
 mod builder;
 mod page;
@@ -10,7 +8,6 @@ mod page;
 pub use builder::DirectoryBuilder;
 pub use page::{Child, DirEntry, InteriorPage, LeafPage, PageRef};
 
-/// Length in XDR. The last page of a level may be shorter.
 pub(crate) const PAGE_LEN_MIN: usize = 16 * 1024;
 
 /// Length in XDR. A single longer entry has its own page.

@@ -3,7 +3,6 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use super::HEIGHT_MAX;
 use crate::{BlockHandle, FileName, FrameKind, Inode};
 
-/// Bounds counts by the length of the input.
 const ENTRY_LEN_MIN: usize = 56;
 
 const CHILD_LEN_MIN: usize = 48;

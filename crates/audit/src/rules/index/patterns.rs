@@ -1,5 +1,3 @@
-//! Index of name patterns by their literal prefix or suffix.
-
 use foldhash::HashMap;
 
 use super::add;
@@ -11,7 +9,6 @@ pub(super) enum PatternPart {
     Tail,
 }
 
-/// None if the pattern begins and ends with `*`.
 pub(super) fn parts(pattern: &[u8]) -> impl Iterator<Item = (PatternPart, &[u8])> {
     let first = pattern.iter().position(|byte| *byte == b'*');
     let last = pattern.iter().rposition(|byte| *byte == b'*');

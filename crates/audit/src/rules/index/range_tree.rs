@@ -1,16 +1,14 @@
-//! A segment tree over half-open ranges. A range is stored at O(log n) nodes; a look-up walks from
-//! a leaf to the root.
+//! A segment tree over half-open ranges: a range is stored at O(log n) nodes.
 
 #[derive(Debug)]
 pub(super) struct RangeTree<T> {
     bounds: Vec<T>,
-    /// Ascending rule numbers of each node. Node 1 is the root; node `n` has the children `2n` and
-    /// `2n + 1`. The second half are leaves, one per bound.
+    /// Node 1 is the root; node `n` has the children `2n` and `2n + 1`. The second half are leaves,
+    /// one per bound.
     nodes: Vec<Vec<u32>>,
 }
 
 impl<T: Copy + Ord> RangeTree<T> {
-    /// Rule numbers must ascend. A range without an end is unbounded.
     pub(super) fn new(spans: &[(T, Option<T>, u32)]) -> Self {
         let mut bounds: Vec<T> = spans.iter().flat_map(|(from, end, _)| [Some(*from), *end]).flatten().collect();
         bounds.sort_unstable();

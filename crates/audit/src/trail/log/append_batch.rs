@@ -1,4 +1,4 @@
-//! Appends that share hash computations between neighbouring records.
+//! Neighbouring records share hash computations.
 
 use super::Log;
 use crate::frame::{BODY_LEN_MAX, Kind, LeafBatch};

@@ -1,5 +1,5 @@
-//! Count of records that a failing disk did not take, reported at the next start. The file is
-//! preallocated and overwritten in place, so that a full disk accepts it.
+//! Records that a failing disk did not take, reported at the next start. The file is preallocated
+//! and overwritten in place, so that a full disk accepts it.
 
 use std::io;
 use std::path::Path;
@@ -31,7 +31,6 @@ impl LostCount {
             return 0;
         }
         let gaps = self.gaps.iter().filter(|(seq, _)| *seq >= next_seq);
-        // A gap record counts as the records it stands for.
         let (records, represented) = gaps.fold((0, 0u64), |(records, sum), (_, count)| (records + 1, sum.saturating_add(*count)));
         self.next_seq.saturating_sub(next_seq).saturating_sub(records).saturating_add(self.unnumbered).saturating_add(represented)
     }
@@ -40,7 +39,6 @@ impl LostCount {
     pub fn encode(&self) -> [u8; LOST_LEN] {
         let mut gaps = self.gaps.clone();
         while gaps.len() > GAPS_MAX {
-            // Merged gaps may make the count too high.
             let (seq, count) = gaps.pop().unwrap_or_default();
             if let Some(last) = gaps.last_mut() {
                 *last = (seq, last.1.saturating_add(count));
@@ -78,7 +76,6 @@ pub(super) fn read(directory: &Path) -> Option<LostCount> {
     LostCount::decode(&std::fs::read(directory.join(LOST_COUNT_FILE)).ok()?)
 }
 
-/// A full disk may leave the file shorter.
 pub(super) fn is_complete(directory: &Path) -> bool {
     std::fs::metadata(directory.join(LOST_COUNT_FILE)).is_ok_and(|file| file.len() == LOST_LEN as u64)
 }
@@ -92,7 +89,6 @@ pub(super) fn reset(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     let file = if bytes.is_some() { disk.open(&path)? } else { disk.create(&path, false)? };
     file.write_at(&[0; LOST_LEN], 0)?;
     file.sync()?;
-    // Later writes do not sync the directory.
     if bytes.is_none() { disk.sync_dir(directory) } else { Ok(()) }
 }
 
@@ -106,7 +102,6 @@ pub(super) fn write(disk: &dyn Disk, directory: &Path, lost: &LostCount) -> io::
 const LOST_LEN: usize = 512;
 /// A prefix of SHA-256 over the rest.
 const SUM_LEN: usize = 8;
-/// Gaps that fit beside the five numbers.
 const GAPS_MAX: usize = (LOST_LEN - SUM_LEN - 5 * 8) / 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Opens a trail, recovers from a crash, and reports the findings.
+//! Opens a trail and recovers from a crash.
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,7 +37,6 @@ impl Recovery {
     }
 }
 
-/// Locks the trail's directory and the key's, if it is another one.
 fn lock_directories(disk: &dyn Disk, directory: &Path, key: Option<&Path>) -> Result<Vec<Lock>, LogError> {
     let of_key = key.and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty() && *parent != directory);
     let lock = |path: &Path| match disk.lock(path) {
@@ -48,7 +47,7 @@ fn lock_directories(disk: &dyn Disk, directory: &Path, key: Option<&Path>) -> Re
 }
 
 impl Log {
-    /// Opens or starts a trail, whose key must exist. Recovers and closes an unclosed trail first.
+    /// The key must exist. Recovers and closes an unclosed trail first.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Recovery), LogError> {
         let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
         let locks = lock_directories(&*disk, directory, options.key.as_deref())?;
@@ -99,8 +98,7 @@ impl Log {
         Ok((log, recovery))
     }
 
-    /// Goes on behind the last segment that has a header. Returns the number of the next segment, and
-    /// whether the findings are recorded.
+    /// Returns the number of the next segment, and whether the findings are recorded.
     fn resume_last(
         &mut self,
         quarantined_files: &mut Vec<QuarantineFile>,
@@ -114,7 +112,6 @@ impl Log {
             let number = file.number + 1;
             if !closed {
                 recovery.was_unclosed = true;
-                // This precedes the seal, which hides the unsealed records.
                 self.append_recovery_records(recovery, lost, now_ns);
                 self.append_seal(Kind::Close, now_ns);
                 if self.run_unless_full(Log::sync)? {
@@ -128,7 +125,6 @@ impl Log {
         Ok((1, false))
     }
 
-    /// True if the segment is closed. `None`: it had no header and was quarantined.
     fn resume(
         &mut self,
         file: &SegmentFile,
@@ -168,7 +164,6 @@ impl Log {
     /// Takes the key to the end of the segment, and makes durable what precedes it.
     fn resume_key(&mut self, file: &SegmentFile, scan: &SegmentScan, header: &Header, bytes: &[u8]) -> Result<(), LogError> {
         let (required, public) = scan.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
-        // The crash came between the seal and the new key.
         let next = (self.key.epoch() + 1 == required).then(|| self.key.next());
         if next.is_some() {
             self.key = self.key.next();
@@ -176,8 +171,7 @@ impl Log {
         if self.key.epoch() != required || self.key.public() != public {
             return Err(LogError::Key { key: self.key.epoch(), required });
         }
-        // A seal is durable if the key advanced past it. The rest may exist only in the page cache
-        // and must be durable before the key or the next seal advances.
+        // A seal is durable if the key advanced past it. The rest may exist only in the page cache.
         let from = if next.is_some() { 0 } else { scan.sealed_len };
         if !file.is_compressed && from < scan.len {
             self.run_or_queue(RecoveryStep::Rewrite {
@@ -195,7 +189,6 @@ impl Log {
         Ok(())
     }
 
-    /// Goes on in a segment that is not closed.
     fn append_to(&mut self, file: &SegmentFile, scan: SegmentScan, begun_ns: u64) -> Result<(), LogError> {
         let open = self.disk.open(&file.path).with_path(&file.path)?;
         self.buffers.push_back(SegmentBuffer {
@@ -224,11 +217,9 @@ impl Log {
         if file.is_compressed {
             return Err(LogError::Damaged { path: file.path.clone(), reason: "not a segment of an audit trail" });
         }
-        // If this segment ever held a seal, the key check on the previous segment fails.
         let reported = quarantine::names_in_segment(previous);
         let is_known =
             quarantined_files.iter().any(|quarantined| quarantined.segment == file.number && !reported.contains(&quarantined.name));
-        // Repeated starts on a full disk would leave one empty file each.
         if bytes.is_empty() && is_known {
             self.run_or_queue(RecoveryStep::RemoveEmpty(file.path.clone()))?;
         } else {

@@ -1,5 +1,5 @@
 //! Damaged bytes after a crash, kept in files for an investigator. Recovery records name each file
-//! once. This module writes no files.
+//! once.
 
 use std::io;
 use std::path::Path;
@@ -55,7 +55,6 @@ pub(super) fn unreported(
         .filter(|quarantined| quarantined.segment >= first && !scan.reported_names.contains(&quarantined.name))
         .cloned()
         .collect();
-    // A file from before this segment may be reported at the end of the previous one.
     if unreported.iter().any(|quarantined| quarantined.segment == segment) {
         let reported_names = names_in_segment(previous);
         unreported.retain(|quarantined| !reported_names.contains(&quarantined.name));
@@ -84,7 +83,6 @@ pub(super) fn find_with_bytes(quarantined_files: &[QuarantineFile], directory: &
         .cloned()
 }
 
-/// Details of one or more recovery records. No file name is split.
 pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]) -> Vec<String> {
     let (mut details, mut remaining) = (Vec::new(), quarantined_files);
     loop {
@@ -107,7 +105,6 @@ pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]
     }
 }
 
-/// Empty for other records.
 pub(super) fn reported_names(body: &[u8]) -> Vec<String> {
     if class_of(body) != Some(Class::Administrative as u8) {
         return Vec::new();
@@ -119,7 +116,6 @@ pub(super) fn reported_names(body: &[u8]) -> Vec<String> {
     names.map(|names| names.split(SEPARATOR).map(str::to_owned).collect()).unwrap_or_default()
 }
 
-/// `verify` reports an unreadable segment.
 pub(super) fn names_in_segment(segment: Option<&SegmentFile>) -> Vec<String> {
     let bytes = segment.and_then(|file| Segment::open(file).and_then(|segment| segment.load()).ok());
     bytes.map(|bytes| SegmentScan::of(&bytes).reported_names).unwrap_or_default()

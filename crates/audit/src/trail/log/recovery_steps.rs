@@ -1,4 +1,4 @@
-//! Recovery steps that failed on a full disk. They are retried in order before any other write.
+//! Recovery steps that failed on a full disk, retried in order before any other write.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,5 +1,3 @@
-//! Scans an existing segment up to where its hash chain breaks.
-
 use super::quarantine;
 use crate::chain::{Chain, Hash};
 use crate::frame::{self, FrameError, Header, Kind, MAGIC};

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 
 use crate::trail::{Disk, DiskFile, Lock, SystemDisk};
 
-/// Can be full, or fail one sync and drop the unsynced data as Linux does.
 #[derive(Clone, Default)]
 pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,
@@ -70,7 +69,6 @@ impl Disk for FaultyDisk {
 
 impl DiskFile for FaultyFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // Overwriting needs no space unless the disk is copy-on-write.
         if self.disk.copies_on_write.load(Ordering::SeqCst) || offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
             self.disk.room()?;
         }

@@ -22,7 +22,6 @@ fn write_torn(directory: &Path, segment: u64) {
     append(&SegmentFile::open(directory, segment).path, TORN_BYTES);
 }
 
-/// Name, preparation, number of records, and number of recovery records that the first start loses.
 type State<'a> = (&'a str, &'a dyn Fn(&Path), usize, u64);
 
 const TORN_BYTES: &[u8] = b"not a frame";
@@ -240,11 +239,9 @@ fn unsealed_records_are_reported_despite_full_disk_and_kill() {
         }
         writes += 1;
     }
-    // The end of the old segment, the key, the checkpoint and the new segment.
     assert!(writes >= 4, "{writes}");
 }
 
-/// Leaves a trail with a durable seal whose key was not replaced yet.
 fn write_with_outdated_key(directory: &Path) {
     create_trail(directory);
     let key = std::fs::read(directory.join(KEY_FILE)).unwrap();
@@ -288,7 +285,6 @@ fn key_survives_replacement_interrupted_by_full_disk() {
             }
             writes += 1;
         }
-        // The next key's file, its bytes, the overwriting and the rename.
         assert!(writes >= 4, "{writes}");
     }
 }

@@ -1,5 +1,4 @@
-//! Kills the process at each disk operation. Before the next start, a power cut may drop the page
-//! cache.
+//! Kills the process at each disk operation. A power cut may then drop the page cache.
 
 use std::sync::Arc;
 
@@ -23,7 +22,6 @@ fn open_by(disk: &PowerDisk, directory: &Path, now_ns: u64) -> Result<Log, LogEr
     Log::open(Arc::new(disk.clone()), directory, options(), now_ns).map(|(log, _)| log)
 }
 
-/// The last three are only in the page cache.
 fn three_synced_of_six(disk: &PowerDisk, directory: &Path) -> Log {
     let mut log = open_by(disk, directory, SECOND).unwrap();
     (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
@@ -46,7 +44,6 @@ fn simulate_kill(disk: &PowerDisk) {
     disk.cut_after(u64::MAX);
 }
 
-/// A power cut drops the page cache; a kill keeps it.
 fn end(disk: &PowerDisk, is_power_cut: bool, seed: u64) {
     match is_power_cut {
         true => disk.cut(&mut ChaCha8Rng::seed_from_u64(seed)),
@@ -140,7 +137,6 @@ fn later_loss_is_reported_after_earlier_report() {
         let (there, reported) = read(directory.path());
         let stands = there.iter().filter(|path| **path == b"/srv/data/file-5").count() as u64;
         let others = there.len() as u64 - stands;
-        // Nine records had a number, one of which stands for seven. Two had none.
         assert_eq!(reported, (8 - others) + 2 + (1 - stands) * 7, "step {step}, synced {is_synced}: {others} and {stands} are present");
     }
 }
@@ -175,7 +171,6 @@ fn key_survives_full_disk_followed_by_kill_or_power_cut() {
 
 #[test]
 fn torn_bytes_are_reported_once_despite_kill_or_power_cut() {
-    // Is closed, torn segment, its bytes, is renamed.
     let states: [(bool, u64, &[u8], bool); 6] = [
         (false, 1, b"torn", false),
         (true, 2, b"", false),

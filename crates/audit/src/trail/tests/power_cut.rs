@@ -219,7 +219,6 @@ impl DiskFile for PowerFile {
         let torn = self.disk.step();
         let mut file = self.bytes.lock();
         let start = offset as usize;
-        // A power cut tears a write, except within a sector.
         let written = if was_power_off || start == 0 && bytes.len() == 512 { 0 } else { bytes.len() / 2 };
         let bytes = if torn.is_err() { &bytes[..written] } else { bytes };
         let end = start + bytes.len();

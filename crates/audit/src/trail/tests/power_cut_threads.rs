@@ -1,5 +1,4 @@
-//! Power cuts with the writer threads: under `block`, each acknowledged record is in the trail
-//! exactly once.
+//! Under `block`, each acknowledged record is in the trail exactly once after a power cut.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,7 +108,6 @@ fn run_with_power_cuts(seed: u64) -> u64 {
     cuts
 }
 
-/// Old records would make seals due at once, and each seal syncs everything.
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }

@@ -41,7 +41,6 @@ fn checkpoint_shortens_proof() {
     let anchor = Anchor::Checkpoint(Box::new(checkpoint.clone()));
     assert_eq!(short.check(&anchor), long.check(&Anchor::Key(key().public())));
     assert_eq!(short.check(&Anchor::Key(key().public())), Err(ProofError::Anchor));
-    // Nothing sealed before the checkpoint, and nothing in another trail.
     assert!(prove(directory.path(), 1, Some(&checkpoint)).unwrap().is_none());
     let other = tempfile::tempdir().unwrap();
     create_key(&SystemDisk, &other.path().join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).unwrap();
@@ -91,7 +90,6 @@ fn proof_reads_only_seals_and_own_segment() {
         assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode(), "byte {at} of the index");
     }
     std::fs::write(&index, good).unwrap();
-    // Verification finds the altered earlier record; the proof still holds.
     let mut plain = Segment::open(other).unwrap().load().unwrap();
     let at = plain.windows(6).position(|window| window == b"/file-").unwrap();
     plain[at] ^= 1;

@@ -29,7 +29,6 @@ fn retention_removes_oldest_segments_and_rest_verifies() {
     assert_eq!(faults(directory.path()).len(), 1);
 }
 
-/// An attacker without the key can copy seals into this file.
 #[test]
 fn removed_segments_without_retention_record_are_a_fault() {
     let directory = written_trail(100);

@@ -93,7 +93,6 @@ fn index_finds_same_records_as_scan() {
         newest.reverse();
         assert_eq!((newest, searched.built), (wanted, 0), "{query:?}");
     }
-    // An index limits the scan to the open segment and decodes only matches.
     let (found, searched) = search_seqs(directory.path(), &queries()[7], false, SearchMode::Index);
     assert!(!found.is_empty() && searched.scanned == 1 && searched.decoded <= found.len() as u64, "{searched:?}");
 }

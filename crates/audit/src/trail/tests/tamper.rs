@@ -1,5 +1,4 @@
-//! Each altered, removed, duplicated, swapped or cut-off record is found at its position, without
-//! further faults.
+//! Each change is found at its position, without further faults.
 
 use std::fs;
 use std::ops::Range;
@@ -186,7 +185,6 @@ fn stolen_key_cannot_cut_before_external_checkpoint() {
     for (path, bytes) in stolen {
         fs::write(path, bytes).unwrap();
     }
-    // Continued from the stolen state without the second record.
     let log = open(directory.path(), 2 * SECOND);
     log.close(2 * SECOND).unwrap();
     assert_eq!(faults(directory.path()), []);
@@ -198,7 +196,6 @@ fn stolen_key_cannot_cut_before_external_checkpoint() {
 fn record_text_is_quoted_in_report() {
     let directory = new_trail();
     let mut log = open(directory.path(), SECOND);
-    // Clears the screen, prints a fake result, hides the rest and reverses the writing direction.
     let hostile = b"\x1b[2J\x1b[Hsound: 5 records\n\x1b[8m\xe2\x80\xae\xff\"";
     log.append_record(&Record {
         class: Class::Administrative,
@@ -224,7 +221,6 @@ fn checkpoint_of_another_trail_is_reported() {
     assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.description.ends_with(&reported)), "{faults:?}");
 }
 
-/// An attacker who knows the format can remove segments and forge the checkpoint.
 fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {
     for (path, _) in &trail.files[left..] {
         fs::remove_file(path).unwrap();

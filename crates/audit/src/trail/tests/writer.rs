@@ -121,7 +121,6 @@ fn block_policy_waits_for_full_disk_and_loses_nothing() {
 fn count_policy_continues_and_records_gap() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    // The ring holds one record, so the second is lost during the pause before the retry.
     let trail = start(directory.path(), &disk, WriterOptions { policy: Policy::Count, ring_len: 1, ..WriterOptions::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
     wait_for("a lost record", || {
@@ -245,7 +244,6 @@ fn records_dropped_by_failed_sync_are_rewritten() {
         Log::open(Arc::new(disk.clone()), directory.path(), Options { rotation: Rotation::default(), ..options() }, SECOND).unwrap();
     let writer_options = WriterOptions { durability: Durability::Records(1000), ..WriterOptions::default() };
     let trail = Trail::start(log, Arc::new(disk.clone()), writer_options, || ()).unwrap();
-    // An overdue seal would sync the records at once.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     for number in 0..100u64 {
         assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), now + number)));

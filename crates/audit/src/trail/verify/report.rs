@@ -1,5 +1,3 @@
-//! The result of a verification.
-
 use std::fmt;
 
 use crate::seal::Seal;

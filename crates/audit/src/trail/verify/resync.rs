@@ -1,5 +1,3 @@
-//! Finds the next seal after unreadable bytes.
-
 use crate::frame::{self, Kind};
 use crate::seal::SEAL_LEN;
 

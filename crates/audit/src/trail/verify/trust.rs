@@ -1,5 +1,5 @@
-//! Checks how far a trail must extend, by the checkpoint, the key file, external checkpoints and
-//! retention records.
+//! How far a trail must extend, by the checkpoint, the key file, external checkpoints and retention
+//! records.
 
 use std::fmt;
 use std::io;
@@ -47,7 +47,6 @@ impl KnownEnds {
         KnownEnds { checkpoint: files::read_checkpoint(&directory.join(CHECKPOINT_FILE)), key, key_path, is_inside_trail }
     }
 
-    /// After a crash, or with an active writer, the key may be the one that made the seal.
     pub(super) fn observe_seal(&mut self, seal: &Seal) {
         if let Ok(key) = &mut self.key {
             key.is_replaced |= seal.epoch == key.epoch && seal.public != key.public;

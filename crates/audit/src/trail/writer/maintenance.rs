@@ -33,14 +33,12 @@ impl Shared {
         }
     }
 
-    /// Skips the last segment, which is open.
     fn build_missing_indexes(&self, directory: &Path) {
         let files = segments(directory).unwrap_or_default();
         for file in files.iter().rev().skip(1) {
             if !self.is_running() {
                 return;
             }
-            // `verify` reports unreadable segments; uncompressed ones are in the backlog.
             if file.is_compressed && matches!(is_indexed(file), Ok(false)) {
                 self.index(file);
             }
@@ -61,7 +59,7 @@ impl Shared {
         }
     }
 
-    /// Helps with a large backlog, and applies retention if the idle thread gets no CPU time.
+    /// Helps if the idle thread gets no CPU time.
     pub(super) fn help_with_backlog(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let _ = rustix::process::setpriority_process(None, HELPER_NICE);
         while let Some(segment) = backlog.wait(BACKLOG_MAX) {
@@ -95,7 +93,6 @@ impl Shared {
         !self.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Does nothing while another thread does this or after the writer has ended.
     fn apply_retention(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let Some(guard) = self.retention_state.try_lock() else { return };
         if *guard == RetentionState::Ended {
@@ -123,8 +120,7 @@ struct BacklogState {
 }
 
 impl Backlog {
-    /// The oldest segment if more than `waiting_max` wait; `Some(None)` when retention is due,
-    /// `None` at the end.
+    /// `Some(None)` when retention is due, `None` at the end.
     fn wait(&self, waiting_max: usize) -> Option<Option<SegmentFile>> {
         let mut state = self.state.lock();
         let until = Instant::now() + RETENTION_STEP;
@@ -209,9 +205,8 @@ impl Writer {
     }
 }
 
-/// Uses only idle CPU time.
 const IDLE_NICE: i32 = 19;
-/// About a tenth of a busy core: 50,000 records per second.
+/// A tenth of a busy core: 50,000 records per second.
 const HELPER_NICE: i32 = 10;
 /// Seven million records at 64 MiB a segment, which searches scan until then.
 const BACKLOG_MAX: usize = 16;

@@ -1,5 +1,3 @@
-//! Ring buffers between worker threads and the writer, merged by time.
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -7,8 +5,7 @@ use parking_lot::Mutex;
 use crate::Record;
 use crate::record::seq_and_time;
 
-/// Locked only for a copy. The alignment separates the cache lines of rings, including the
-/// prefetched neighbour.
+/// The alignment separates the cache lines of rings, including the prefetched neighbour.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Ring {
@@ -18,7 +15,6 @@ pub(super) struct Ring {
 
 #[derive(Default)]
 struct RingState {
-    /// A length (4 bytes) precedes each record.
     bytes: Vec<u8>,
     lost: Gap,
 }
@@ -96,8 +92,7 @@ impl Batch {
                 at += LEN_LEN + u32::from_le_bytes(*len) as usize;
             }
         }
-        // Rings are already sorted unless the clock was set back. A stable sort keeps each thread's
-        // order.
+        // A stable sort keeps each thread's order if the clock was set back.
         self.order.sort_by_key(|(time, ..)| *time);
         for (time, index, at) in self.order.drain(..) {
             let buffer = &mut self.buffers[index as usize][at as usize..];

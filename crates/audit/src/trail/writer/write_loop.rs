@@ -23,14 +23,11 @@ pub(super) struct Writer {
     pub(super) synced_at: Instant,
     pub(super) unconfirmed_count: u64,
     pub(super) written_ns: u64,
-    /// Gap records that may not be durable, and the records that each stands for.
     pub(super) gaps: Vec<(u64, u64)>,
-    /// Losses without a gap record yet, because the disk fails.
     pub(super) unreported_gap: Gap,
     /// The stored loss includes unnumbered records.
     pub(super) is_loss_stored: bool,
     pub(super) has_failed: bool,
-    /// Notified when the removal's record is durable.
     pub(super) removal: Option<mpsc::Sender<()>>,
 }
 
@@ -58,7 +55,6 @@ impl Writer {
             let written = self.write(!callbacks.is_empty(), is_stopped);
             self.has_failed = written.is_err();
             match written {
-                // The rings still hold records: retry with the new room.
                 Ok(_) if moved.is_none() => {}
                 Ok(is_stored) => {
                     self.shared.is_healthy.store(true, Ordering::Release);
@@ -84,7 +80,6 @@ impl Writer {
                         self.store_lost_count(self.count_remaining(&mut batch), true);
                         return;
                     }
-                    // The process may be killed during the wait.
                     self.store_lost_count(0, is_logged);
                     let mut queue = self.shared.queue.lock();
                     self.shared.wakeup.wait_for(&mut queue, RETRY);
@@ -96,8 +91,7 @@ impl Writer {
         }
     }
 
-    /// Returns the number of moved records, or `None` if none may be lost. On a failing disk,
-    /// excess records are lost.
+    /// `None` if none may be lost. On a failing disk, excess records are lost.
     fn move_records(&mut self, batch: &mut ring::Batch) -> Option<u64> {
         let is_full = self.log.pending_len() > PENDING_LEN_MAX;
         if is_full && self.shared.options.delays_replies() {
@@ -107,13 +101,11 @@ impl Writer {
             batch.take(ring);
         }
         self.shared.is_writer_late.store(self.has_failed, Ordering::Release);
-        // No worker may be between its check and its wait.
         drop(self.shared.room_lock.lock());
         self.shared.room_freed.notify_all();
         let mut gap = batch.take_lost();
         let mut moved = 0;
-        // The seal's deadline starts now, because some records waited for their change to become
-        // durable.
+        // The deadline starts now, because some records waited for their change to become durable.
         let now = now_ns();
         let mut yield_policy = YieldPolicy::new(self.shared.options.delays_replies(), Instant::now());
         let mut appender = self.log.append_batch();
@@ -152,7 +144,7 @@ impl Writer {
             self.gaps.push((seq, gap.count));
             self.unsynced += 1;
         }
-        // The stored loss already includes the gap record, so this precedes its write.
+        // The stored loss already includes the gap record.
         if self.is_loss_stored && self.unreported_gap.count == 0 {
             self.is_loss_stored = !self.store_lost_count(0, false);
         }
@@ -258,9 +250,7 @@ pub(super) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Above it, records are lost or stay in the rings.
 const PENDING_LEN_MAX: usize = 64 << 20;
-/// Above it, bytes are synced early.
 const UNSYNCED_LEN_MAX: usize = 32 << 20;
 const RETRY: Duration = Duration::from_millis(500);
 /// Collects a group of records under load.

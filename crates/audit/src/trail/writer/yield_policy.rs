@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Yields after a few records unless a reply waits, so that woken workers need not wait for a
-/// group. A limit keeps a busy machine from starving the writer.
+/// Woken workers need not wait for a group to be hashed. Yields after a few records unless a reply
+/// waits, within a limit that keeps the writer from starving.
 pub(super) struct YieldPolicy {
     until: Option<Instant>,
     appended: u32,
@@ -26,7 +26,6 @@ impl YieldPolicy {
     }
 }
 
-/// A few microseconds of hashing.
 const YIELD_STEP: u32 = 24;
 const YIELD_TIME_MAX: Duration = Duration::from_millis(4);
 

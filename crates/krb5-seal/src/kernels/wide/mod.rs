@@ -9,7 +9,6 @@ pub(super) mod sha2;
 /// # Safety
 /// As [`Vector`]'s.
 pub(super) trait Interleaved {
-    /// A block begins; the hash has read it completely.
     unsafe fn begin(&mut self, block: usize);
     unsafe fn step_round(&mut self, round: usize);
     /// Keeps the order of rounds if nothing else runs between them.
@@ -54,9 +53,7 @@ pub(super) trait Vector: Copy {
     unsafe fn choose(self, then: Self, otherwise: Self) -> Self;
     unsafe fn majority(self, b: Self, c: Self) -> Self;
     unsafe fn xor3(self, b: Self, c: Self) -> Self;
-    /// The same vector. The compiler computes nothing from it before earlier barriers, which saves
-    /// registers.
+    /// The compiler computes nothing from it before earlier barriers, which saves registers.
     unsafe fn barrier(self) -> Self;
-    /// The 16 big-endian words of each lane's block, at `data[i] + offset` for lane `i`.
     unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16];
 }

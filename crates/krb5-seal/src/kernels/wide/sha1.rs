@@ -24,7 +24,7 @@ pub(in crate::kernels) unsafe fn compress_interleaved<V: Vector<Word = u32>, B: 
     blocks: usize,
     interleaved: &mut B,
 ) {
-    // SAFETY: the caller's promises; the state's rows are those of a table aligned to 64 bytes.
+    // SAFETY: the caller's promise; the state's rows are aligned to 64 bytes.
     unsafe {
         let mut h = [V::splat(0); 5];
         for word in 0..5 {

@@ -10,8 +10,7 @@ macro_rules! compress {
         /// reads of `blocks` blocks.
         #[inline(always)]
         pub(in crate::kernels) unsafe fn $name<V: Vector<Word = $word>, const N: usize>(lanes: &mut HashLanes<$word, 8, N>, blocks: usize) {
-            // SAFETY: the caller's promises; the state's rows are those of a table aligned to 64
-            // bytes.
+            // SAFETY: the caller's promise; the state's rows are aligned to 64 bytes.
             unsafe {
                 let mut h = [V::splat(0); 8];
                 for word in 0..8 {

@@ -1,5 +1,4 @@
-//! AES with AES-NI: CBC encryption of 4 or 8 interleaved messages, decryption of 8 blocks at a
-//! time.
+//! AES with AES-NI.
 
 use std::arch::x86_64::*;
 
@@ -16,7 +15,7 @@ static FORMS8: CbcForms<8> =
     CbcForms { rounds10: [wide::<8, 10, false>, wide::<8, 10, true>], rounds14: [wide::<8, 14, false>, wide::<8, 14, true>] };
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
-    // SAFETY: the kernel is offered only where AES-NI is; the rest is the caller's promise.
+    // SAFETY: offered only where AES-NI is; the rest is the caller's promise.
     unsafe { if items.len() <= 4 { lanes::encrypt(items, &FORMS4) } else { lanes::encrypt(items, &FORMS8) } }
 }
 
@@ -25,8 +24,7 @@ unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mu
     let data = lanes.data;
     let keys = &lanes.keys;
     let column = |round: usize, lane: usize| -> *const __m128i { keys[round][if SAME { 0 } else { lane }].as_ptr().cast() };
-    // SAFETY: keys and chains are aligned rows of 16 bytes; each lane has `blocks` blocks for reads
-    // and writes.
+    // SAFETY: aligned rows of 16 bytes; each lane has `blocks` blocks for reads and writes.
     unsafe {
         let mut x: [__m128i; N] = std::array::from_fn(|lane| _mm_loadu_si128(lanes.chain[lane].as_ptr().cast()));
         for block in 0..blocks {
@@ -54,7 +52,7 @@ unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mu
 }
 
 pub(in crate::kernels) fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
-    // SAFETY: the kernel is offered only where AES-NI is.
+    // SAFETY: offered only where AES-NI is.
     unsafe {
         match key.rounds {
             10 => decrypt_rounds::<10>(key, chain, blocks),
@@ -66,7 +64,7 @@ pub(in crate::kernels) fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &m
 #[target_feature(enable = "sse2,aes")]
 unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     const N: usize = 8;
-    // SAFETY: round keys and blocks are 16 bytes each, and loads and stores stay in their arrays.
+    // SAFETY: loads and stores of 16 bytes stay in their arrays.
     unsafe {
         let keys: *const __m128i = key.decrypt.as_ptr().cast();
         let mut before = _mm_loadu_si128(chain.as_ptr().cast());

@@ -31,8 +31,7 @@ unsafe fn sha512_wide(lanes: &mut HashLanes<u64, 8, 4>, blocks: usize) {
 }
 
 unsafe fn sha1_with_shani(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where AVX2 and SHA-NI are; the rest is the caller's
-    // promise.
+    // SAFETY: offered only where AVX2 and SHA-NI are; the rest is the caller's promise.
     unsafe { lanes::hash(items, 64, sha1_wide, 5, super::shani::SHA1.many) }
 }
 

@@ -1,5 +1,5 @@
-//! SHA-1 and SHA-256 of 16 or 8 messages, SHA-512 of 8 or 4, with AVX-512F, BW and VL. Fewer
-//! messages use vectors half as wide, which run on three ports of Intel's cores instead of two.
+//! Fewer messages use vectors half as wide, which run on three ports of Intel's cores instead of
+//! two.
 
 use super::vectors512::{U32x8, U32x16, U64x4, U64x8};
 use crate::kernels::interface::{HashItem, HashKernel};
@@ -17,7 +17,7 @@ pub(in crate::kernels) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: 
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn sha1_16(lanes: &mut HashLanes<u32, 5, 16>, blocks: usize) {
-    // SAFETY: AVX-512F, BW and VL are enabled here; the rest is the caller's promise.
+    // SAFETY: the instructions are enabled here; the rest is the caller's promise.
     unsafe { sha1::compress::<U32x16, 16>(lanes, blocks) }
 }
 
@@ -52,8 +52,7 @@ unsafe fn sha512_4(lanes: &mut HashLanes<u64, 8, 4>, blocks: usize) {
 }
 
 unsafe fn sha1_with_shani(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the
-    // caller's promise.
+    // SAFETY: offered only where AVX-512F, BW, VL and SHA-NI are; the rest is the caller's promise.
     unsafe { lanes::hash(items, 64, sha1_16, 9, sha1_half_with_shani) }
 }
 

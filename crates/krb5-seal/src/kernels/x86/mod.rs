@@ -1,5 +1,3 @@
-//! Kernels for x86-64, by instruction set.
-
 pub(super) mod aesni;
 pub(super) mod avx2;
 pub(super) mod avx512;

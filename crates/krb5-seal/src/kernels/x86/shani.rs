@@ -1,4 +1,4 @@
-//! SHA-1 and SHA-256 with the SHA extensions: one message, or two interleaved.
+//! SHA-1 and SHA-256 with the SHA extensions.
 
 use std::arch::x86_64::*;
 
@@ -10,8 +10,7 @@ pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "S
 pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "SHA-NI x2", many: sha256, few: Some(sha256_few) };
 
 unsafe fn sha1(items: &mut [HashItem<[u32; 5]>]) {
-    // SAFETY: the kernel is offered only where the instructions are; the rest is the caller's
-    // promise.
+    // SAFETY: offered only where the instructions are; the rest is the caller's promise.
     unsafe { lanes::hash(items, 64, sha1_wide::<2>, 2, sha1_one_by_one) }
 }
 
@@ -93,7 +92,7 @@ unsafe fn sha1_wide<const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: us
         let (abcd_before, e_before) = (abcd, e);
         let mut w: [[__m128i; N]; 4] = std::array::from_fn(|quarter| {
             std::array::from_fn(|lane| {
-                // SAFETY: each lane's pointer is valid for reads of `blocks` blocks.
+                // SAFETY: each lane has `blocks` blocks for reads.
                 let words = unsafe { _mm_loadu_si128(lanes.data[lane].add(64 * block + 16 * quarter).cast()) };
                 _mm_shuffle_epi8(words, swap)
             })
@@ -164,7 +163,7 @@ unsafe fn sha256_wide<const N: usize>(lanes: &mut HashLanes<u32, 8, N>, blocks: 
         let (abef_before, cdgh_before) = (abef, cdgh);
         let mut w: [[__m128i; N]; 4] = std::array::from_fn(|quarter| {
             std::array::from_fn(|lane| {
-                // SAFETY: each lane's pointer is valid for reads of `blocks` blocks.
+                // SAFETY: each lane has `blocks` blocks for reads.
                 let words = unsafe { _mm_loadu_si128(lanes.data[lane].add(64 * block + 16 * quarter).cast()) };
                 _mm_shuffle_epi8(words, swap)
             })

@@ -1,6 +1,5 @@
-//! SHA-1 of a block and CBC encryption of its four blocks in one pass, for up to four messages of
-//! RFC 3962 side by side. Each is a long dependency chain; interleaved, one costs almost nothing
-//! beside the other.
+//! SHA-1 of a block and CBC encryption of its four blocks in one pass (RFC 3962). Each is a long
+//! dependency chain; interleaved, one costs almost nothing beside the other.
 
 use std::arch::x86_64::*;
 
@@ -37,7 +36,7 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
     let swap = swap_all();
     // SAFETY: keys are valid for reads.
     let keys: [*const __m128i; N] = std::array::from_fn(|lane| unsafe { (*items[lane].key).encrypt.as_ptr().cast() });
-    // SAFETY: there are 15 round keys of 16 aligned bytes, of which `ROUNDS + 1` are used.
+    // SAFETY: of 15 round keys of 16 aligned bytes, `ROUNDS + 1` are used.
     let round_key = |lane: usize, round: usize| unsafe { _mm_load_si128(keys[lane].add(round)) };
     let mut abcd: [__m128i; N] = std::array::from_fn(|lane| {
         let state = &items[lane].state;

@@ -1,5 +1,5 @@
-//! Many messages of RFC 3962: SHA-1 and CBC encryption in one pass over the lanes of AVX-512. Ports
-//! limit the hash, latency limits the cipher, and data is fetched once.
+//! SHA-1 and CBC encryption in one pass over the lanes of AVX-512 (RFC 3962). Ports limit the hash,
+//! latency limits the cipher, and data is fetched once.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -40,7 +40,7 @@ type Wide<const N: usize> = unsafe fn(&mut HashLanes<u32, 5, N>, &mut CbcLanes<N
 /// As [`seal`].
 unsafe fn over<const N: usize>(items: &mut [Stitched], blocks: usize, kernels: [Wide<N>; 2]) {
     let Some(first) = items.first() else { return };
-    // SAFETY: keys are valid for reads.
+    // SAFETY: the caller's promise.
     let rounds = unsafe { (*first.key).rounds };
     let mut hash = HashLanes { state: [[0; N]; 5], data: [first.data.cast_const(); N] };
     let mut cbc = CbcLanes::new([first.data; N]);
@@ -49,7 +49,7 @@ unsafe fn over<const N: usize>(items: &mut [Stitched], blocks: usize, kernels: [
         for (words, word) in hash.state.iter_mut().zip(item.state) {
             words[lane] = word;
         }
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         cbc.set_key(lane, unsafe { &*item.key });
         (cbc.chain[lane], cbc.data[lane], hash.data[lane]) = (item.chain, item.data, item.data);
     }
@@ -85,7 +85,7 @@ unsafe fn both<V: Vector<Word = u32>, C: Blocks, const N: usize, const ROUNDS: u
     blocks: usize,
 ) {
     const { assert!(N == VECTORS * C::COUNT) };
-    // SAFETY: chains are rows of a table aligned to 64 bytes; the rest is the caller's promise.
+    // SAFETY: rows of a table aligned to 64 bytes; the rest is the caller's promise.
     unsafe {
         let chain = cbc.chain.as_mut_ptr().cast::<C>();
         let mut cipher =
@@ -97,9 +97,7 @@ unsafe fn both<V: Vector<Word = u32>, C: Blocks, const N: usize, const ROUNDS: u
     }
 }
 
-/// Vectors of blocks, one of each lane.
 const VECTORS: usize = 4;
-/// AES blocks in a hash block.
 const QUARTERS: usize = 4;
 const TURNS: usize = 80;
 
@@ -107,7 +105,6 @@ struct Cipher<'a, C, const N: usize, const ROUNDS: usize> {
     x: [C; VECTORS],
     keys: &'a [[MaybeUninit<[u8; 16]>; N]; 15],
     data: &'a [*mut u8; N],
-    /// Offset of the hashed block in each message.
     offset: usize,
 }
 
@@ -129,8 +126,8 @@ impl<C: Blocks, const N: usize, const ROUNDS: usize> Interleaved for Cipher<'_, 
         }
         let (quarter, step) = (step / (ROUNDS + 1), step % (ROUNDS + 1));
         let offset = self.offset + 16 * quarter;
-        // SAFETY: keys are rows of a table aligned to 64 bytes; each lane has the block for reads
-        // and writes.
+        // SAFETY: rows of a table aligned to 64 bytes; each lane has the block for reads and
+        // writes.
         unsafe {
             let keys = self.keys[step].as_ptr().cast::<C>();
             for (at, x) in self.x.iter_mut().enumerate() {
@@ -170,7 +167,7 @@ trait Blocks: Copy {
 
 #[inline(always)]
 unsafe fn block(data: *const *mut u8, lane: usize, offset: usize) -> *mut __m128i {
-    // SAFETY: as Blocks says.
+    // SAFETY: as [`Blocks`] says.
     unsafe { (*data.add(lane)).add(offset).cast() }
 }
 

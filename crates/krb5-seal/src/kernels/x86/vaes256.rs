@@ -1,5 +1,4 @@
-//! AES with VAES on vectors of 256 bits: CBC encryption of 16 messages, two in a vector; decryption
-//! of 16 blocks at a time.
+//! AES with VAES on vectors of 256 bits, two blocks each.
 
 use std::arch::x86_64::*;
 
@@ -18,16 +17,15 @@ static FORMS: CbcForms<LANES> =
     CbcForms { rounds10: [wide::<10, false>, wide::<10, true>], rounds14: [wide::<14, false>, wide::<14, true>] };
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
-    // SAFETY: the kernels are offered only where VAES, AVX2 and AES-NI are; the rest is the
-    // caller's promise.
+    // SAFETY: offered only where VAES, AVX2 and AES-NI are; the rest is the caller's promise.
     unsafe { if items.len() <= 4 { (aesni::ENCRYPT.many)(items) } else { lanes::encrypt(items, &FORMS) } }
 }
 
 #[target_feature(enable = "avx2,aes,vaes")]
 unsafe fn wide<const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<LANES>, blocks: usize) {
     let data = lanes.data;
-    // SAFETY: keys and chains are rows of a table aligned to 64 bytes; each lane has `blocks`
-    // blocks for reads and writes.
+    // SAFETY: rows of a table aligned to 64 bytes; each lane has `blocks` blocks for reads and
+    // writes.
     unsafe {
         let keys = &lanes.keys;
         let key = |round: usize, vector: usize| {
@@ -69,7 +67,7 @@ unsafe fn wide<const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<LANES
 
 fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     let (many, rest) = blocks.as_chunks_mut::<LANES>();
-    // SAFETY: the kernel is offered only where VAES and AVX2 are.
+    // SAFETY: offered only where VAES and AVX2 are.
     unsafe {
         match key.rounds {
             10 => decrypt_rounds::<10>(key, chain, many),
@@ -81,7 +79,7 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
 
 #[target_feature(enable = "avx2,aes,vaes")]
 unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[[u8; 16]; LANES]]) {
-    // SAFETY: round keys are 16 bytes each; loads and stores stay in the blocks, two to a vector.
+    // SAFETY: loads and stores stay in the round keys and blocks.
     unsafe {
         let keys: *const __m128i = key.decrypt.as_ptr().cast();
         let key = |round: usize| _mm256_broadcastsi128_si256(_mm_load_si128(keys.add(round)));
@@ -100,8 +98,6 @@ unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16]
                 *x = _mm256_aesdeclast_epi128(*x, key);
             }
             for (vector, x) in x.into_iter().enumerate() {
-                // The ciphertext one block earlier: the previous block, and the lower half of this
-                // vector.
                 let ciphertext = _mm256_loadu_si256(at.add(vector));
                 let earlier = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(before), _mm256_castsi256_si128(ciphertext));
                 _mm256_storeu_si256(at.add(vector), _mm256_xor_si256(x, earlier));

@@ -1,5 +1,4 @@
-//! AES with VAES on vectors of 512 bits: CBC encryption of 16 or 32 messages, four in a vector;
-//! decryption of 32 blocks at a time.
+//! AES with VAES on vectors of 512 bits, four blocks each.
 
 use std::arch::x86_64::*;
 
@@ -11,7 +10,6 @@ use crate::kernels::lanes::{self, CbcForms, CbcLanes};
 pub(in crate::kernels) static ENCRYPT: EncryptKernel = EncryptKernel { name: "VAES-512 x32", many: encrypt };
 pub(in crate::kernels) static DECRYPT: DecryptKernel = DecryptKernel { name: "VAES-512 x32", one: decrypt };
 
-/// Decrypted at a time.
 const BLOCKS: usize = 32;
 const VECTORS: usize = BLOCKS / 4;
 
@@ -25,8 +23,8 @@ static FORMS32: CbcForms<32> = CbcForms {
 };
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
-    // SAFETY: the kernels are offered only where VAES, AVX-512F, AVX2 and AES-NI are; the rest is
-    // the caller's promise.
+    // SAFETY: offered only where VAES, AVX-512F, AVX2 and AES-NI are; the rest is the caller's
+    // promise.
     unsafe {
         match items.len() {
             0..=4 => (aesni::ENCRYPT.many)(items),
@@ -36,13 +34,12 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
     }
 }
 
-/// See [`lanes::CbcWide`]; `Z` vectors of 4 make `N` lanes.
 #[target_feature(enable = "avx512f,aes,vaes")]
 unsafe fn wide<const N: usize, const Z: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<N>, blocks: usize) {
     const { assert!(N == 4 * Z) };
     let data = lanes.data;
-    // SAFETY: keys and chains are rows of a table aligned to 64 bytes; each lane has `blocks`
-    // blocks for reads and writes.
+    // SAFETY: rows of a table aligned to 64 bytes; each lane has `blocks` blocks for reads and
+    // writes.
     unsafe {
         let keys = &lanes.keys;
         let key = |round: usize, vector: usize| {
@@ -87,7 +84,7 @@ unsafe fn wide<const N: usize, const Z: usize, const ROUNDS: usize, const SAME: 
 
 fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     let (many, rest) = blocks.as_chunks_mut::<BLOCKS>();
-    // SAFETY: the kernel is offered only where VAES and AVX-512F are.
+    // SAFETY: offered only where VAES and AVX-512F are.
     unsafe {
         match key.rounds {
             10 => decrypt_rounds::<10>(key, chain, many),
@@ -99,11 +96,10 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
 
 #[target_feature(enable = "avx512f,aes,vaes")]
 unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[[u8; 16]; BLOCKS]]) {
-    // SAFETY: round keys are 16 bytes each; loads and stores stay in the blocks, four to a vector.
+    // SAFETY: loads and stores stay in the round keys and blocks.
     unsafe {
         let keys: *const __m128i = key.decrypt.as_ptr().cast();
         let key = |round: usize| _mm512_broadcast_i32x4(_mm_load_si128(keys.add(round)));
-        // The previous ciphertext, in the last quarter.
         let mut before = _mm512_broadcast_i32x4(_mm_loadu_si128(chain.as_ptr().cast()));
         for blocks in blocks {
             let at: *mut __m512i = blocks.as_mut_ptr().cast();
@@ -120,8 +116,8 @@ unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16]
                 *x = _mm512_aesdeclast_epi128(*x, key);
             }
             for (vector, x) in x.into_iter().enumerate() {
-                // The ciphertext one block earlier: six words of this vector after the last two of
-                // the previous one.
+                // Shifted by one block: six words of this vector after the last two of the previous
+                // one.
                 let earlier = _mm512_alignr_epi64::<6>(ciphertext[vector], before);
                 _mm512_storeu_si512(at.add(vector).cast(), _mm512_xor_si512(x, earlier));
                 before = ciphertext[vector];

@@ -90,7 +90,7 @@ macro_rules! vector {
 
             #[inline(always)]
             unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16] {
-                // SAFETY: as Vector says; the type is a transparent cover of the other.
+                // SAFETY: as Vector says; the type is transparent.
                 unsafe { std::mem::transmute::<[__m256i; 16], [$name; 16]>($load_block(data, offset)) }
             }
         }
@@ -104,12 +104,12 @@ vector!(U64x4, u64, _mm256_set1_epi64x(i64), _mm256_add_epi64, _mm256_slli_epi64
 /// As [`Vector::load_block`], 8 lanes.
 #[inline(always)]
 pub(super) unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m256i; 16] {
-    // SAFETY: 64 bytes of each lane are readable; the rest is of AVX2's instructions.
+    // SAFETY: 64 bytes of each lane are readable.
     unsafe {
         let mut words = [_mm256_setzero_si256(); 16];
         let swap = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
         for half in 0..2 {
-            // Macros, not closures: closures would not be inlined and would lack AVX2.
+            // Macros, because closures would lack AVX2.
             macro_rules! row {
                 ($lane:expr) => {{
                     let from = (*data.add($lane)).add(offset + 32 * half);
@@ -144,7 +144,7 @@ pub(super) unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m
 /// As [`Vector::load_block`], 4 lanes.
 #[inline(always)]
 pub(super) unsafe fn load_block64(data: *const *const u8, offset: usize) -> [__m256i; 16] {
-    // SAFETY: 128 bytes of each lane are readable; the rest is of AVX2's instructions.
+    // SAFETY: 128 bytes of each lane are readable.
     unsafe {
         let mut words = [_mm256_setzero_si256(); 16];
         let swap = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x08090a0b0c0d0e0f, 0x0001020304050607));

@@ -1,5 +1,4 @@
-//! Vectors of AVX-512: 16 words of 32 bits or 8 of 64; and half as wide, which run on one more port
-//! and serve fewer messages faster.
+//! Vectors of AVX-512, and half as wide, which run on one more port.
 
 use std::arch::x86_64::*;
 
@@ -86,7 +85,7 @@ macro_rules! vector {
 
             #[inline(always)]
             unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16] {
-                // SAFETY: as Vector says; the type is a transparent cover of the other.
+                // SAFETY: as Vector says; the type is transparent.
                 unsafe { std::mem::transmute::<[$vector; 16], [$name; 16]>($load_block(data, offset)) }
             }
         }
@@ -187,11 +186,11 @@ unsafe fn turn_quarters(q0: __m512i, q1: __m512i, q2: __m512i, q3: __m512i) -> [
 /// As [`Vector::load_block`], 16 lanes.
 #[inline(always)]
 unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m512i; 16] {
-    // SAFETY: 64 bytes of each lane are readable; the rest is of AVX-512F's and BW's instructions.
+    // SAFETY: 64 bytes of each lane are readable.
     unsafe {
         let mut words = [_mm512_setzero_si512(); 16];
         let swap = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
-        // Macros, not closures: closures would not be inlined and would lack AVX-512.
+        // Macros, because closures would lack AVX-512.
         macro_rules! row {
             ($lane:expr) => {
                 _mm512_shuffle_epi8(_mm512_loadu_si512((*data.add($lane)).add(offset).cast()), swap)
@@ -226,7 +225,7 @@ unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m512i; 16] {
 /// As [`Vector::load_block`], 8 lanes.
 #[inline(always)]
 unsafe fn load_block64(data: *const *const u8, offset: usize) -> [__m512i; 16] {
-    // SAFETY: 128 bytes of each lane are readable; the rest is of AVX-512F's and BW's instructions.
+    // SAFETY: 128 bytes of each lane are readable.
     unsafe {
         let mut words = [_mm512_setzero_si512(); 16];
         let swap = _mm512_broadcast_i32x4(_mm_set_epi64x(0x08090a0b0c0d0e0f, 0x0001020304050607));
