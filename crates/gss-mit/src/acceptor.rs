@@ -23,13 +23,11 @@ pub struct MitAcceptor {
     keytab: Option<CString>,
 }
 
-/// State between two exchanges.
 pub struct Partial(Context);
 
 impl MitAcceptor {
-    /// Uses this keytab, or the system's (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf), for
-    /// principals `service/...`. Fails if the library can't be loaded or the keytab has no such
-    /// key.
+    /// `keytab`: default is the system's (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf). Fails
+    /// without the library or a key of a principal `service/...`.
     pub fn new(keytab: Option<&Path>, service: &str) -> Result<Self, KerberosError> {
         let gss = Gss::get().map_err(KerberosError::no_library)?;
         let (of, named) = place(keytab)?;
@@ -62,9 +60,8 @@ impl MitAcceptor {
 }
 
 impl MitAcceptor {
-    /// A controller of Active Directory may name a ticket for `nfs/HOST` by the account `HOST$@REALM`.
-    /// All services of the account have its key, so the name in the ticket does not separate them; the
-    /// keytab must have `nfs/HOST` of the same realm.
+    /// Active Directory may name a ticket for `nfs/HOST` by the account `HOST$@REALM`. All services
+    /// of the account have its key, so the keytab must have `nfs/HOST` of the same realm.
     fn is_own_machine_account(&self, acceptor: &str) -> bool {
         let Some((account, realm)) = acceptor.rsplit_once('@') else { return false };
         let realm = format!("@{realm}");
@@ -73,8 +70,8 @@ impl MitAcceptor {
     }
 }
 
-/// Fails unless the keytab, by default the system's, has a key of a principal `service/...`.
-/// Without such a key every client is refused.
+/// Fails unless the keytab has a key of a principal `service/...`: without it every client is
+/// refused.
 pub fn check_keytab(keytab: Option<&Path>, service: &str) -> Result<(), KerberosError> {
     let gss = Gss::get().map_err(KerberosError::no_library)?;
     let (of, named) = place(keytab)?;

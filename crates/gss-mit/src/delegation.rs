@@ -1,6 +1,5 @@
-//! Service tickets in users' names by constrained delegation (MS-SFU: S4U2Self and S4U2Proxy). No
-//! password, key or ticket-granting ticket of a user is involved: the KDC decides by the policy of
-//! this process's own principal.
+//! Constrained delegation (MS-SFU: S4U2Self and S4U2Proxy). No password, key or ticket-granting
+//! ticket of a user is involved: the KDC decides by the policy of this process's own principal.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,8 +13,8 @@ use crate::KerberosError;
 use crate::error::{Side, name_text};
 use crate::ffi::{self, Gss, ServiceCreds, TicketCache, secret_buffer};
 
-/// Mints tickets with the keytab of a principal that the KDC allows to delegate. Every call may ask
-/// the KDC, so it may block for seconds.
+/// The KDC must allow the principal of the keytab to delegate. Calls may block on the KDC for
+/// seconds.
 pub struct Delegation {
     gss: &'static Gss,
     principal: CString,
@@ -32,7 +31,7 @@ struct OwnTicket {
 pub struct DelegatedTickets {
     /// The user: `alice@EXAMPLE.ORG`.
     pub client: String,
-    /// A credential cache file (format version 4) with the tickets, and nothing else.
+    /// A credential cache file (format version 4) with only these tickets.
     pub cache: Zeroizing<Vec<u8>>,
     /// End of the ticket that ends first, seconds since 1970.
     pub end_s: u64,
@@ -42,6 +41,7 @@ impl Delegation {
     /// `principal`: this process's own, with a key in the keytab.
     ///
     /// # Errors
+    ///
     /// Without the library, or if the names hold zero bytes.
     pub fn new(principal: &str, keytab: &Path) -> Result<Self, KerberosError> {
         let gss = Gss::get().map_err(KerberosError::no_library)?;
@@ -63,7 +63,7 @@ impl Delegation {
         minted
     }
 
-    /// A separate frame, so that the stack below it can be wiped.
+    /// A separate frame, as in the acceptor.
     #[inline(never)]
     fn mint(&mut self, user: &str, services: &[String], end_s: u64) -> Result<DelegatedTickets, KerberosError> {
         let gss = self.gss;
@@ -112,7 +112,7 @@ fn cache_file(evidence: &ServiceCreds<'_>, tickets: &[ServiceCreds<'_>]) -> Resu
     for ticket in tickets {
         ticket.write_credential(&mut cache);
     }
-    // A moved buffer would leave keys in freed memory: only names of kilobytes cause it.
+    // A moved buffer would leave keys in freed memory.
     if cache.capacity() != capacity {
         return Err(KerberosError::refused("a principal's name is too long".into(), "use names below a kilobyte"));
     }

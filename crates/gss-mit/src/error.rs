@@ -14,13 +14,12 @@ pub struct KerberosError {
 }
 
 impl KerberosError {
-    /// Must run on the thread of the library call.
     pub(crate) fn of(gss: &'static Gss, doing: &str, status: Status, side: Side) -> Self {
         let what = format!("{doing}: {}", gss.explain(status));
         Self { what, cure: cure(status, side), major: status.major, minor: status.minor }
     }
 
-    /// Whether this is a decision of the KDC or of this crate, and no failure that may pass.
+    /// A decision of the KDC or of this crate, not a passing failure.
     pub fn is_refusal(&self) -> bool {
         // Names that the KDC doesn't know, accounts that it locked or let expire, policy.
         self.minor == 0 || matches!(self.code(), 1 | 6 | 7 | 9 | BAD_OPTION | POLICY | REVOKED)
@@ -198,7 +197,6 @@ mod tests {
     #[test]
     fn names_that_are_not_utf_8_are_refused_distinctly() {
         assert_eq!(name_text("jürgen@EXAMPLE.ORG".into()).as_deref(), Ok("jürgen@EXAMPLE.ORG"));
-        // Latin-1: both would become the same text with replacement characters.
         let told = [b"j\xfcrgen@EXAMPLE.ORG", b"j\xf6rgen@EXAMPLE.ORG"]
             .map(|name| name_text(name.to_vec()).expect_err("the text is not UTF-8").to_string());
         assert!(told[0].starts_with(r#"the principal "j\xfcrgen@EXAMPLE.ORG" is not written in UTF-8; cure: "#), "{}", told[0]);

@@ -1,8 +1,5 @@
 //! Functions of libgssapi_krb5, each behind a safe one; libkrb5's are in `krb5`. The crate's only
-//! `unsafe` code.
-//!
-//! Types follow RFC 2744 and MIT's gssapi_ext.h, gssapi_krb5.h and krb5.h, unchanged since version
-//! 1.11.
+//! `unsafe` code. Types follow RFC 2744 and MIT's headers, unchanged since version 1.11.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -65,8 +62,7 @@ pub(crate) struct Cred {
     gss: &'static Gss,
 }
 
-// SAFETY: MIT's library locks credentials itself; many threads may use them at once (its
-// documentation, "Thread safety").
+// SAFETY: MIT's library locks credentials itself (its documentation, "Thread safety").
 unsafe impl Send for Cred {}
 // SAFETY: as above.
 unsafe impl Sync for Cred {}
@@ -76,7 +72,7 @@ pub(crate) struct Name {
     gss: &'static Gss,
 }
 
-// SAFETY: a name is plain memory of the library's, used by one thread at a time.
+// SAFETY: plain memory of the library's, used by one thread at a time.
 unsafe impl Send for Name {}
 
 pub(crate) struct Context {
@@ -84,7 +80,7 @@ pub(crate) struct Context {
     gss: &'static Gss,
 }
 
-// SAFETY: a context is plain memory of the library's, used by one thread at a time.
+// SAFETY: plain memory of the library's, used by one thread at a time.
 unsafe impl Send for Context {}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -136,8 +132,7 @@ impl Gss {
         let (mut minor, mut handle) = (0, null_mut());
         let name = name.map_or(null_mut(), |name| name.handle);
         let store: *const KeyValues = if elements.is_empty() { null() } else { &values };
-        // SAFETY: all pointers are to values that outlive the call, or null where RFC 2744 §5.2
-        // allows it.
+        // SAFETY: pointers outlive the call, or are null where RFC 2744 §5.2 allows it.
         let major = unsafe {
             (self.functions.acquire_cred_from)(
                 &mut minor,
@@ -165,8 +160,6 @@ impl Gss {
         check(major, minor).map(|_| Name { handle, gss: self })
     }
 
-    /// `context` is none at first. Returns a token for the client even on failure, and the client's
-    /// name when complete.
     pub(crate) fn accept(
         &'static self,
         context: &mut Option<Context>,
@@ -175,8 +168,8 @@ impl Gss {
     ) -> (Result<Exchange, Status>, Vec<u8>, Option<Name>) {
         let (mut minor, mut handle) = (0, context.take().map_or(null_mut(), Context::into_handle));
         let (mut answer, mut initiator) = (empty(), null_mut());
-        // SAFETY: the handle is null or a context of this library's; pointers to values that
-        // outlive the call; null where RFC 2744 §5.1 allows it.
+        // SAFETY: the handle is null or the library's; pointers outlive the call; null where RFC
+        // 2744 §5.1 allows it.
         let major = unsafe {
             (self.functions.accept)(
                 &mut minor,
@@ -246,7 +239,7 @@ impl Gss {
         (outcome, answer)
     }
 
-    /// In the library's words. Must run on the thread that got the status.
+    /// Must run on the thread that got the status.
     pub(crate) fn explain(&'static self, status: Status) -> String {
         const GSS_CODE: c_int = 1;
         const MECH_CODE: c_int = 2;
@@ -260,9 +253,8 @@ impl Gss {
             let mut more = 0;
             loop {
                 let (mut minor, mut text) = (0, empty());
-                // SAFETY: pointers to values that outlive the call.
+                // SAFETY: pointers outlive the call.
                 let major = unsafe { (self.functions.display_status)(&mut minor, code, kind, &krb5_oid(), &mut more, &mut text) };
-                // The text may quote the client.
                 let text = printable(&String::from_utf8_lossy(&self.take(text)));
                 if major & FAILED != 0 {
                     break;
@@ -280,8 +272,7 @@ impl Gss {
     fn take(&self, mut buffer: Buffer) -> Vec<u8> {
         let bytes = match buffer.value.is_null() {
             true => Vec::new(),
-            // SAFETY: the library filled in a buffer of its own with this length, and nothing has
-            // released it.
+            // SAFETY: the library filled in a buffer of its own with this length.
             false => unsafe { std::slice::from_raw_parts(buffer.value.cast::<u8>(), buffer.length) }.to_vec(),
         };
         let mut minor = 0;
@@ -295,7 +286,7 @@ impl Name {
     /// [`crate::error::name_text`] requires UTF-8.
     pub(crate) fn display(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut text) = (0, empty());
-        // SAFETY: the name is the library's; pointers to values that outlive the call.
+        // SAFETY: the name is the library's; pointers outlive the call.
         let major = unsafe { (self.gss.functions.display_name)(&mut minor, self.handle, &mut text, null_mut()) };
         let bytes = self.gss.take(text);
         check(major, minor).map(|_| bytes)
@@ -304,7 +295,7 @@ impl Name {
     /// By the rules of krb5.conf (`auth_to_local`).
     pub(crate) fn local(&self) -> Result<String, Status> {
         let (mut minor, mut text) = (0, empty());
-        // SAFETY: the name is the library's; pointers to values that outlive the call.
+        // SAFETY: the name is the library's; pointers outlive the call.
         let major = unsafe { (self.gss.functions.localname)(&mut minor, self.handle, &krb5_oid(), &mut text) };
         let bytes = self.gss.take(text);
         // A name that is not text belongs to no account.
@@ -319,12 +310,11 @@ impl Context {
         handle
     }
 
-    /// The service called. `GSS_S_CONTEXT_EXPIRED` if the ticket has ended, although the library
-    /// allows for clock skew.
+    /// `GSS_S_CONTEXT_EXPIRED` if the ticket has ended, although the library allows for clock skew.
     pub(crate) fn acceptor(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut acceptor) = (0, null_mut());
-        // SAFETY: the context is the library's; pointers to values that outlive the call; null
-        // where RFC 2744 §5.21 allows it.
+        // SAFETY: the context is the library's; pointers outlive the call; null where RFC 2744
+        // §5.21 allows it.
         let major = unsafe {
             (self.gss.functions.inquire_context)(
                 &mut minor,
@@ -345,15 +335,13 @@ impl Context {
     pub(crate) fn export(self) -> Result<Lucid, Status> {
         let gss = self.gss;
         let (mut minor, mut handle, mut lucid) = (0, self.into_handle(), null_mut());
-        // SAFETY: the context is the library's; it takes it away if it succeeds, and sets the
-        // handle to null.
+        // SAFETY: the context is the library's, which takes it and sets the handle to null.
         let major = unsafe { (gss.functions.export_lucid)(&mut minor, &mut handle, 1, &mut lucid) };
         if !handle.is_null() {
             drop(Context { handle, gss });
         }
         check(major, minor)?;
-        // SAFETY: version 1 was asked for, so this is its structure (gssapi_krb5.h), until it is
-        // freed below.
+        // SAFETY: this is the structure of version 1 (gssapi_krb5.h), until it is freed below.
         let context = unsafe { &*lucid.cast::<LucidContext>() };
         let key = match context.cfx.have_acceptor_subkey {
             0 => &context.cfx.key,
@@ -374,7 +362,7 @@ impl Context {
             send_seq: context.send_seq,
             end_s: context.endtime.into(),
         };
-        // SAFETY: it is the library's, and nothing borrows from it any more.
+        // SAFETY: it is the library's, and nothing borrows from it.
         unsafe { (gss.functions.free_lucid)(&mut minor, lucid) };
         Ok(lucid_context)
     }

@@ -24,7 +24,7 @@ pub struct ClientSource {
     pub keytab: Option<PathBuf>,
 }
 
-/// Establishes one context with a service. Asks the KDC, so it may block for seconds.
+/// Asks the KDC, so it may block for seconds.
 pub struct MitInitiator {
     gss: &'static Gss,
     cred: Cred,
@@ -35,8 +35,8 @@ pub struct MitInitiator {
 }
 
 impl MitInitiator {
-    /// `service`: a principal if it contains a slash (`nfs/host.example.org@EXAMPLE.ORG`), else
-    /// `nfs@host.example.org`. Fails without the library or a ticket.
+    /// `service`: a principal if it contains a slash, else `nfs@host.example.org`. Fails without
+    /// the library or a ticket.
     pub fn new(service: &str, source: &ClientSource) -> Result<Self, KerberosError> {
         let gss = Gss::get().map_err(KerberosError::no_library)?;
         let form = if service.contains('/') { NameForm::Principal } else { NameForm::HostBased };
@@ -77,11 +77,11 @@ impl Initiator for MitInitiator {
 }
 
 impl MitInitiator {
-    /// A separate frame, so that the stack below it can be wiped.
+    /// A separate frame, as in the acceptor.
     #[inline(never)]
     fn take(&mut self, token: Option<&[u8]>) -> Result<InitStep, KerberosError> {
-        // RFC 2743 §1.2.9: mutual authentication, confidentiality and integrity. No replay or
-        // sequence detection: RPC has its own window (RFC 2203 §5.2.2).
+        // RFC 2743 §1.2.9: mutual authentication, confidentiality and integrity. RPC detects
+        // replays itself (RFC 2203 §5.2.2).
         const FLAGS: u32 = 2 | 16 | 32;
         let (outcome, answer) = self.gss.init(&mut self.context, &self.cred, &self.target, FLAGS, token);
         let failed = |status| KerberosError::of(self.gss, &self.doing, status, Side::Client);

@@ -1,6 +1,5 @@
 //! Kerberos V5 contexts from the system's MIT library, with its keytabs, replay cache, name rules
-//! and policy. Established contexts are exported, and `vouch-krb5-seal` protects messages
-//! in-process.
+//! and policy. Contexts are exported to `vouch-krb5-seal`, which protects messages.
 //!
 //! The library is loaded at run time: builds need no headers, and programs start without Kerberos.
 //! Every call may block: it reads files, and a client asks the KDC.
@@ -37,8 +36,8 @@ pub fn local_name(principal: &str) -> Result<Option<String>, KerberosError> {
     Ok(name.local().ok().filter(|local| !local.is_empty()))
 }
 
-/// `KRB5_KTNAME`, `default_keytab_name` of krb5.conf, or the library's default, as in
-/// `FILE:/etc/krb5.keytab`. None without the library.
+/// `KRB5_KTNAME`, `default_keytab_name` of krb5.conf, or the library's default. None without the
+/// library.
 pub fn default_keytab() -> Option<Vec<u8>> {
     ffi::default_keytab(Gss::get().ok()?)
 }

@@ -1,5 +1,5 @@
-//! Keytabs, and wiping of tickets. A child gets tickets from a real KDC; this process learns the
-//! keys from the child's token and scans the child's memory.
+//! Wiping of tickets: a child gets tickets from a real KDC; this process learns the keys and scans
+//! the child's memory.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -20,7 +20,6 @@ use crate::{ClientSource, MitAcceptor, MitInitiator, check_keytab};
 const CHILD: &str = "VOUCH_TEST_GETS_TICKETS";
 const SERVICE: &str = "nfs/localhost";
 
-/// The library keeps memory caches until they are destroyed.
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "reads /proc")]
 fn no_ticket_key_outlives_keytab_initiator() {
@@ -80,8 +79,7 @@ fn get_tickets(keytab: PathBuf) {
     }
 }
 
-/// Keys of a keytab with one principal and version: after their enctypes and lengths (MIT's
-/// documentation, "Keytab file format").
+/// After enctypes and lengths (MIT's documentation, "Keytab file format").
 fn keytab_keys(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let of = |head: [u8; 4]| {
         let at = bytes.windows(4).position(|window| window == head)? + 4;

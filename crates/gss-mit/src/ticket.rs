@@ -1,11 +1,9 @@
-//! Clear parts of an AP-REQ, and location of the encrypted parts. Only for messages to the
-//! administrator; they prove nothing.
+//! Clear parts of an AP-REQ, for messages to the administrator; they prove nothing.
 
 use vouch_krb5_seal::Enctype;
 
 use crate::error::printable;
 
-/// RFC 4120 §5.3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) service: String,
@@ -14,7 +12,6 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// From an initial context token, as far as needed. None if invalid.
     pub(crate) fn of_token(token: &[u8]) -> Option<Ticket> {
         let ticket = field(request(token)?, 3)?;
         let (_, fields) = element(ticket, 0x61).and_then(|(_, body)| element(body, 0x30))?;
@@ -46,7 +43,6 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// From an initial context token. None if invalid.
     pub(crate) fn of_token(token: &'a [u8]) -> Option<Self> {
         let fields = request(token)?;
         let sealed = element(field(fields, 4)?, 0x30)?.1;
@@ -79,7 +75,6 @@ pub(crate) fn subkey(authenticator: &[u8]) -> Option<&[u8]> {
     Some(element(field(key, 1)?, 0x04)?.1)
 }
 
-/// Fields of the AP-REQ in an initial context token (RFC 4121 §4.1).
 fn request(token: &[u8]) -> Option<&[u8]> {
     // [APPLICATION 0] { mechanism, 01 00, AP-REQ }.
     let (_, token) = element(token, 0x60)?;

@@ -1,4 +1,4 @@
-//! Sets of attribute or operation numbers. Three words, stored inline, hold all defined numbers.
+//! Sets of attribute or operation numbers. Three inline words hold all defined numbers.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -28,7 +28,7 @@ impl Bitmap {
         set
     }
 
-    /// Panics (in a constant: at compile time) if `number` is 96 or more.
+    /// Panics as [`Bitmap::of`].
     pub const fn with(mut self, number: u32) -> Self {
         self.words[(number / 32) as usize] |= 1 << (number % 32);
         self
@@ -45,7 +45,6 @@ impl Bitmap {
         number < 96 && self.words[(number / 32) as usize] & (1 << (number % 32)) != 0
     }
 
-    /// Received numbers of 96 or more, which this crate does not know.
     pub(crate) const fn has_unknown_bits(&self) -> bool {
         self.has_unknown
     }
@@ -128,7 +127,6 @@ mod tests {
 
     #[test]
     fn bitmap_golden_bytes() {
-        // Number n is bit n % 32 of word n / 32; bit 0 is the least significant (RFC 8881 §3.3.7).
         let mut w = Writer::new();
         Bitmap::of(&[1, 4, 33]).encode(&mut w);
         assert_eq!(w.as_bytes(), [0, 0, 0, 2, 0, 0, 0, 0x12, 0, 0, 0, 2]);

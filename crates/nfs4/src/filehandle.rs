@@ -15,7 +15,6 @@ pub struct Filehandle {
 }
 
 impl Filehandle {
-    /// `None` if there are too many bytes.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let len = u8::try_from(bytes.len()).ok().filter(|&len| usize::from(len) <= FILEHANDLE_LEN_MAX)?;
         let mut all = [0; FILEHANDLE_LEN_MAX];

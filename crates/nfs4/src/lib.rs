@@ -3,14 +3,13 @@
 //! arguments, results and callbacks in both directions, without state or I/O.
 //!
 //! A server decodes [`CompoundHead`], then decodes and executes one [`op::Args`] after another, and
-//! writes each [`op::Results`] as it completes. It can write large results in place with
-//! [`op::ReadWriter`], [`op::ReaddirWriter`] and [`op::GetattrOk::write`]. A client does the
-//! reverse. [`cb`] contains the same types for callbacks. All operations of the RFCs have their types
-//! here, also those that no crate of this repository uses: the whole codec is the library's surface.
+//! writes each [`op::Results`] as it completes; large ones in place, with [`op::ReadWriter`],
+//! [`op::ReaddirWriter`] and [`op::GetattrOk::write`]. A client does the reverse. [`cb`] has the
+//! same types for callbacks.
 //!
-//! Decoding refuses only input that is not valid XDR of the protocol. A second step validates names
-//! and attributes and returns a [`Status`]: see [`Name::component`] and [`Fattr::settings`]. The
-//! order of errors matters: these errors advance an owner's sequence number, and BADXDR does not.
+//! Decoding refuses only invalid XDR. A second step validates names and attributes and returns a
+//! [`Status`]: see [`Name::component`] and [`Fattr::settings`]. Its errors advance an owner's
+//! sequence number; BADXDR does not.
 
 #![allow(missing_docs, reason = "names are those of RFC 7530, 8881, 7862 and 8276")]
 

@@ -350,7 +350,6 @@ macro_rules! operations {
                 }
             }
 
-            /// [`ILLEGAL`] for an unknown operation.
             pub const fn op(&self) -> Op {
                 match self {
                     $( Self::$variant(_) => Op::$constant, )*

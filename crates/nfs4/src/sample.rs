@@ -1,5 +1,3 @@
-//! Values for codec tests, from a seed.
-
 pub struct Sampler(u64);
 
 impl Sampler {

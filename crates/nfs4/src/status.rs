@@ -1,5 +1,4 @@
-//! `nfsstat4` of RFC 7530, RFC 8881 (§15), RFC 7862 (§11) and RFC 8276. A peer can send any number;
-//! the defined numbers have names.
+//! `nfsstat4` of RFC 7530, RFC 8881 (§15), RFC 7862 (§11) and RFC 8276. A peer can send any number.
 
 use crate::macros::wire_newtype;
 

@@ -1,5 +1,3 @@
-//! All types in both directions, and malformed input.
-
 use proptest::prelude::*;
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -10,7 +8,6 @@ use crate::{
     Status, Time, Wire, cb, flex_files, op,
 };
 
-/// Decoding returns the encoded value, consumes all bytes, and refuses every truncation.
 macro_rules! round_trip {
     ($value:expr, $decode:expr) => {{
         let value = $value;

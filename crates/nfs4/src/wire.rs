@@ -1,5 +1,5 @@
-//! Decoded values borrow from the message. Lists grow with their elements, so a false count cannot
-//! cause a large allocation.
+//! Decoded values borrow from the message. Lists grow with their elements, so a false count
+//! allocates little.
 
 use std::ops::Deref;
 
@@ -54,7 +54,6 @@ impl<const MAX: usize> Deref for Bytes<'_, MAX> {
 
 impl<const MAX: usize> std::fmt::Debug for Bytes<'_, MAX> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Long data is useless in logs.
         match self.0.len() {
             0..=256 => write!(f, "\"{}\"", self.0.escape_ascii()),
             len => write!(f, "[{len} bytes]"),
@@ -114,7 +113,6 @@ impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
     }
 }
 
-/// Of results that carry only a status.
 impl<'a> Wire<'a> for () {
     fn decode(_: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(())

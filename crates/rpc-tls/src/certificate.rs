@@ -18,11 +18,10 @@ pub struct PeerCertificate {
     pub valid: std::ops::Range<i64>,
 }
 
-/// Names of people and users. The certificate's authority is trusted, so this only keeps records
-/// short.
+/// The certificate's authority is trusted, so this only keeps records short.
 const NAME_LEN_MAX: usize = 512;
 
-/// 1.3.6.1.4.1.2238.1.1.1: `user@domain`, which rpc.tlsservd(8) of FreeBSD reads.
+/// 1.3.6.1.4.1.2238.1.1.1: `user@domain` of FreeBSD's rpc.tlsservd(8).
 const USER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x91, 0x3e, 1, 1, 1];
 
 impl PeerCertificate {

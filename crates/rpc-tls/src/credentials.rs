@@ -1,4 +1,4 @@
-//! Certificates, keys, authorities and revocation lists, read from files.
+//! Certificates, keys, authorities and revocation lists, from files.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,7 +1,6 @@
 //! Reads the few fields of certificates and revocation lists (RFC 5280) that rustls does not show.
-//!
-//! Distinguished names are written as in RFC 4514, with escaped separators, so that no name can
-//! look like another.
+//! Names are written as in RFC 4514, with escaped separators, so that no name can look like
+//! another.
 
 /// Lengths are checked against the bytes present.
 #[derive(Clone, Copy)]
@@ -20,7 +19,6 @@ const LATIN_STRING: u8 = 0x14;
 const BMP_STRING: u8 = 0x1e;
 
 impl<'a> Der<'a> {
-    /// Tag and content of the next element.
     pub(crate) fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&[tag, first], rest) = self.0.split_first_chunk::<2>()?;
         let (len, rest) = match first {
@@ -35,7 +33,6 @@ impl<'a> Der<'a> {
         Some((tag, content))
     }
 
-    /// Content of the next element, which must have this tag.
     pub(crate) fn take(&mut self, tag: u8) -> Option<Der<'a>> {
         let mut ahead = *self;
         let content = ahead.next().filter(|(found, _)| *found == tag)?.1;
@@ -76,7 +73,6 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 
 pub(crate) struct Certificate<'a> {
     pub(crate) subject: Der<'a>,
-    /// In seconds since 1970.
     pub(crate) valid: std::ops::Range<i64>,
     pub(crate) alternative_names: Option<Der<'a>>,
 }
@@ -123,8 +119,8 @@ pub(crate) fn revocation_due(list: &[u8]) -> Option<Option<i64>> {
     Some(ahead.time())
 }
 
-/// In the certificate's order: `C=DE, O=Example, CN=node7`. The second value is the first common
-/// name, unescaped.
+/// In the certificate's order: `C=DE, O=Example, CN=node7`. Also returns the first common name,
+/// unescaped.
 pub(crate) fn name(mut name: Der<'_>) -> (String, Option<String>) {
     let (mut text, mut common) = (String::new(), None);
     while let Some(mut set) = name.take(SET) {

@@ -64,6 +64,7 @@ impl Handshake {
     /// Call [`Handshake::advance`] without bytes for the first message.
     ///
     /// # Errors
+    ///
     /// The configuration does not fit.
     pub fn client(config: Arc<ClientConfig>, server: ServerName<'static>) -> Result<Self, TlsError> {
         let connection = Box::new(Connection::Client(UnbufferedClientConnection::new(config, server)?));
@@ -81,7 +82,7 @@ impl Handshake {
         if self.received.is_empty() {
             self.process(&mut [], out)?;
         }
-        // Record by record, because the records behind the handshake belong to the opener.
+        // Record by record: the records behind the handshake belong to the opener.
         let mut at = 0;
         while self.is_handshaking() {
             let Some(record) = next_record(&self.received, at)? else { break };
@@ -145,7 +146,6 @@ impl Handshake {
     }
 }
 
-/// The common part of rustls's two connection types.
 trait Process {
     type Data;
     fn process<'c>(&'c mut self, bytes: &'c mut [u8]) -> UnbufferedStatus<'c, 'c, Self::Data>;

@@ -17,7 +17,6 @@ pub(crate) enum KeySource {
     Client(KernelConnection<ClientConnectionData>),
 }
 
-/// Both directions take their next keys from it.
 pub(crate) type SharedKeySource = Arc<Mutex<KeySource>>;
 
 impl KeySource {

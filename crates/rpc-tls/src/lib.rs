@@ -1,9 +1,6 @@
-//! RPC-with-TLS (RFC 9289): TLS 1.3 below RPC records.
-//!
-//! rustls does the handshake, verifies certificates and derives keys ([`Handshake`]). [`Sealer`]
-//! and [`Opener`] then protect records in place: the sender puts file data into a record and seals
-//! it, the receiver opens records in its receive buffer. The two directions share only key updates,
-//! so they need no common lock.
+//! RPC-with-TLS (RFC 9289): TLS 1.3 below RPC records. rustls does the handshake ([`Handshake`]).
+//! [`Sealer`] and [`Opener`] then protect records in place. The two directions share only key
+//! updates, so they need no common lock.
 //!
 //! The crate does no I/O but reading configured files ([`credentials`]), and reads no clock.
 

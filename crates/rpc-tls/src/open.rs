@@ -14,7 +14,6 @@ pub struct Opener {
     source: SharedKeySource,
     side: Side,
     partial: Vec<u8>,
-    /// Records in a row without data.
     idle_records: u32,
     is_ended: bool,
 }
@@ -37,7 +36,7 @@ pub struct Opened {
     pub is_ended: bool,
 }
 
-/// Messages after the handshake, and empty records, cost the peer nothing and us work.
+/// Messages after the handshake and empty records cost the peer nothing and us work.
 const IDLE_RECORDS_MAX: u32 = 32;
 
 impl Opener {
@@ -170,7 +169,6 @@ pub(crate) fn next_record(bytes: &[u8], at: usize) -> Result<Option<Range<usize>
     Ok((left.len() >= HEADER_LEN + len).then(|| at..at + HEADER_LEN + len))
 }
 
-/// RFC 8446 §4.
 const NEW_SESSION_TICKET: u8 = 4;
 /// An idle connection keeps no more for the next incomplete record.
 const PARTIAL_KEPT_MAX: usize = 512;

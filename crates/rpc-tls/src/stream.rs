@@ -2,8 +2,8 @@ use std::io::{self, Read, Write};
 
 use crate::{HEADER_LEN, PLAIN_LEN_MAX, RECORD_LEN_MAX, Sealer, Session, TAIL_LEN, TlsError};
 
-/// A stream under TLS, blocking or not. A reader with room for two records saves a copy. After a
-/// write to a non-blocking stream, [`Write::flush`] sends the rest.
+/// Blocking or not. A reader with room for two records saves a copy. After a write to a
+/// non-blocking stream, [`Write::flush`] sends the rest.
 pub struct TlsStream<S> {
     stream: S,
     session: Box<Session>,
@@ -16,7 +16,6 @@ pub struct TlsStream<S> {
     is_ended: bool,
 }
 
-/// Data sealed by one write.
 const WRITE_LEN_MAX: usize = 16 * PLAIN_LEN_MAX;
 
 impl<S> TlsStream<S> {

@@ -1,5 +1,3 @@
-//! Sessions between both sides of this crate, and attacks on their records.
-
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
@@ -44,7 +42,6 @@ fn site() -> Site {
     Site { server: Arc::new(server), client: Arc::new(client) }
 }
 
-/// In pieces of `piece` bytes. Returns client and server.
 fn connect(site: &Site, piece: usize) -> (Session, Session) {
     let name = ServerName::try_from("server.example.org").unwrap();
     let mut sides = [Some(Handshake::client(site.client.clone(), name).unwrap()), Some(Handshake::server(site.server.clone()).unwrap())];

@@ -68,13 +68,11 @@ impl Attributes {
         (self.dev, self.ino)
     }
 
-    /// A change right after `now` might not show in the timestamps (git's "racily clean" entries):
-    /// the next publication reads the file.
+    /// A change right after `now` might not show in the timestamps (git's "racily clean" entries).
     pub(crate) fn is_racy(&self, now: Timestamp) -> bool {
         self.ctime.s > now.s.saturating_sub(RACY_S)
     }
 
-    /// State of the file under this name.
     pub(crate) fn fingerprint(&self, iv: &Iv, name: &[u8], content: &[u8]) -> Fingerprint {
         let mut state = [0u8; 96];
         let mut at = 0;
@@ -140,7 +138,6 @@ impl Fingerprint {
     }
 }
 
-/// Reads the clock that stamps files.
 pub(crate) fn now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     Timestamp { s: now.tv_sec, ns: u32::try_from(now.tv_nsec).unwrap_or(0) }

@@ -1,9 +1,6 @@
-//! Stat cache: the directories of the newest revision. The next publication reads only changes.
-//! Private to the publisher, optional.
-//!
-//! One record per directory, by device and inode number. It is void for all revisions but the one
-//! whose fsinfo it names. It is written after the commit: a crash in between only slows the next
-//! publication.
+//! The directories of the newest revision, by device and inode number: the next publication reads
+//! only changes. Private to the publisher, optional. Void for all revisions but the one whose
+//! fsinfo it names. Written after the commit: a crash in between only slows the next publication.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -18,7 +15,7 @@ use vouch_xdr::Xdr as _;
 
 use crate::record::Record;
 
-/// Its errors are logged and cost reading; they never fail a publication.
+/// Errors are logged and never fail a publication.
 pub(crate) struct Cache {
     earlier: Option<ReadOnlyTable<Key, &'static [u8]>>,
     work: Mutex<Option<Work>>,
@@ -34,7 +31,6 @@ struct Work {
     waiting_len: usize,
     /// The table is new: unchanged records are written too.
     whole: bool,
-    // Dropped after the transaction.
     _database: Database,
 }
 
@@ -54,7 +50,7 @@ impl Cache {
     }
 
     fn try_open(path: &Path, head: Option<&BlockHandle>, fresh: bool) -> Result<Self, redb::Error> {
-        // Root may publish into another user's directory: a link there must not lead elsewhere.
+        // Root may publish into another user's directory: a link must not lead elsewhere.
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).custom_flags(no_follow).open(path)?;
         let database = Database::builder().set_cache_size(MEMORY_LEN_MAX).create_file(file)?;
@@ -93,7 +89,6 @@ impl Cache {
         own().or_else(|| self.get(key))
     }
 
-    /// `same`: unchanged from [`Self::get`].
     pub(crate) fn put(&self, key: Key, record: &Record, same: bool) {
         let mut guard = self.work.lock();
         let Some(work) = guard.as_mut() else { return };

@@ -1,4 +1,4 @@
-//! Iterates over stored directory pages in the order of names.
+//! Stored directory pages in the order of names.
 
 use vouch_tree::directory::{InteriorPage, LeafPage};
 use vouch_tree::{DirEntry, Inode, PageRef};

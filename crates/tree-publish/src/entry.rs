@@ -1,4 +1,4 @@
-//! Jobs on entries: stat, compare with the record, read what is new.
+//! Stat, compare with the record, read what is new.
 
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -66,7 +66,6 @@ impl Walk<'_> {
         let snapshot = node.snapshot();
         let open = match node.directory(&self.descriptors) {
             Ok(open) => open,
-            // Leaves the window empty; the directory is read again.
             Err(FileError::Vanished) => return node.set_vanished(),
             Err(error) => return self.fail(error.at(&node.path(None))),
         };
@@ -184,7 +183,6 @@ impl Walk<'_> {
                 let file = self.descriptors.file(dir, name)?;
                 let content = LargeContent::new(attributes.size);
                 let progress = Mutex::new(LargeProgress { content, batch: None, leaves: Vec::new(), error: None });
-                // One delivery more than the chunk's own.
                 target.node.expect(1);
                 let job = LargeFile { target, file, attributes, racy, pending: AtomicUsize::new(0), progress };
                 scope.spawn(move |scope| self.large_step(scope, Arc::new(job)));
@@ -221,7 +219,6 @@ impl Walk<'_> {
             }
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(|error| match error {
-                    // No longer a symbolic link.
                     rustix::io::Errno::INVAL => FileError::Changed,
                     error => FileError::system("read the link")(error),
                 })?;
@@ -279,7 +276,6 @@ impl Walk<'_> {
             return;
         };
         let result = result.and_then(|()| self.large_end(&job));
-        // Only this thread still uses the job.
         let LargeFile { target, .. } = &*job;
         let target = Target { node: target.node.clone(), ..*target };
         self.large_deliver(scope, target, result);

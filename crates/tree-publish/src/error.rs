@@ -1,5 +1,3 @@
-//! Errors of publishing, and their classes.
-
 use std::io;
 
 use vouch_tree::time_text::Utc;
@@ -98,7 +96,6 @@ impl Error {
 pub(crate) enum FileError {
     /// Gone or of another type: the directory changed.
     Vanished,
-    /// Changed during the read.
     Changed,
     System {
         doing: &'static str,

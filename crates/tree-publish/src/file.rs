@@ -1,4 +1,4 @@
-//! Reads files into leaves: small ones at once, large ones in batches shared by all threads.
+//! Reads files into leaves: large files in batches shared by all threads.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -116,7 +116,6 @@ impl LargeContent {
         Self { size, extents: Extents::new(size), builder: BlobBuilder::new(), space: 0 }
     }
 
-    /// `None` at the end.
     pub(crate) fn next_batch(&mut self, file: BorrowedFd<'_>) -> Result<Option<Batch>, FileError> {
         let spans = self.extents.batch(file, BATCH_LEAF_COUNT)?;
         Ok((!spans.is_empty()).then(|| Batch::new(spans)))

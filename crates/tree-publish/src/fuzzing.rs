@@ -1,6 +1,4 @@
 //! Fuzz access to the decoder of the stat cache, an untrusted local file.
-//!
-//! Not part of the interface.
 
 use vouch_xdr::Xdr as _;
 

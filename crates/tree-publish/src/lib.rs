@@ -1,6 +1,5 @@
-//! Turns a directory into the next signed revision of its database.
-//!
-//! The caller gives the start time and ready keys; the clock only judges young timestamps.
+//! Turns a directory into the next signed revision of its database. The caller gives the start time
+//! and ready keys; the clock only judges young timestamps.
 //!
 //! The walk is a graph of small jobs that never wait for each other (`walk.rs`). Depth costs heap
 //! but no stack. Memory does not depend on the size of the tree.

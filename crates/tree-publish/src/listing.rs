@@ -1,5 +1,3 @@
-//! Sorted names of a directory, 8 bytes of overhead each.
-
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;

@@ -1,5 +1,3 @@
-//! A directory during publication: listing, window of entries in work, pages.
-//!
 //! Nothing waits for a node. The last delivery of a window continues it.
 
 use std::ops::Range;
@@ -158,7 +156,7 @@ impl Node {
     }
 
     pub(crate) fn directory(&self, descriptors: &Descriptors) -> Result<Arc<OpenDirectory>, FileError> {
-        // Reopens from the nearest open parent, and checks that each directory is the same.
+        // From the nearest open parent. Each directory must be the same.
         let mut closed = Vec::new();
         let mut node = self;
         let mut open = loop {
@@ -220,7 +218,7 @@ impl Node {
         Ok(Next::Finish(Box::new(Finished { snapshot, record, same, vanished, repeats })))
     }
 
-    /// Lists again, and compares with what was just read.
+    /// Compares with what was just read.
     pub(crate) fn repeat(&self, record: Record) {
         self.repeated.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
@@ -266,8 +264,8 @@ impl Drop for Node {
     }
 }
 
-/// Each directory on the path has a window, so deep windows are shorter: some 100,000 entries over
-/// all depths.
+/// Each directory on the path has a window, so deep ones are shorter: some 100,000 entries over all
+/// depths.
 fn window_len(depth: usize) -> usize {
     (8192 / (depth + 1)).clamp(16, 4096)
 }

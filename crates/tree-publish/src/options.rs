@@ -14,7 +14,6 @@ pub(crate) const OPAQUE_MARKER: &str = ".vouch-opaque";
 pub(crate) const SKIPPED_COUNT_MAX: usize = 10_000;
 
 pub struct Signer<'a> {
-    /// Not the root key.
     pub key: &'a SecretKey,
     pub cert: SigningCert,
 }
@@ -30,17 +29,13 @@ pub struct Options {
     pub clock_was_ahead: bool,
     /// Validity from the start.
     pub duration_s: u32,
-    /// Keeps the revision.
     pub tag: Option<String>,
-    /// Revisions to keep besides tagged ones; `None`: all.
     pub keep: Option<usize>,
-    /// Ignores the stat cache.
     pub rehash: bool,
     /// Leaves out unreadable files and lists them.
     pub skip_unreadable: bool,
     /// Shows mount points as empty directories.
     pub one_file_system: bool,
-    /// Relative to the source.
     pub opaque: Vec<PathBuf>,
     /// Devices and inodes of the keys and their directory. Meeting one ends the publication.
     pub private: Vec<(u64, u64)>,
@@ -112,7 +107,6 @@ impl Progress {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
-    /// Soon ends with [`crate::Error::Stopped`].
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }

@@ -43,7 +43,6 @@ impl From<Error> for PagesError {
     }
 }
 
-/// Takes entries in the order of names.
 #[derive(Debug)]
 pub(crate) struct Pages {
     earlier: Option<Arc<Earlier>>,
@@ -54,7 +53,6 @@ pub(crate) struct Pages {
 #[derive(Debug)]
 enum Work {
     Same,
-    /// Boxed: most directories never get here.
     Building(Box<Building>),
 }
 

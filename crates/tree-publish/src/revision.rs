@@ -1,4 +1,4 @@
-//! A publication from start to end: checks, walk, signed fsinfo, commit.
+//! A publication from start to end.
 
 use std::time::Instant;
 
@@ -14,9 +14,8 @@ use crate::frames::Frames;
 use crate::options::{Options, Progress, Signer, Summary};
 use crate::walk::{Found, Walk, opaque_components};
 
-/// Builds, signs and commits the next revision of `options.source`. Blocks, and uses its own
-/// threads. After an error the previous revision stays in force, and stored frames serve the next
-/// run.
+/// Blocks, and uses its own threads. After an error the previous revision stays in force, and
+/// stored frames serve the next run.
 pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress: &Progress) -> Result<Summary, Error> {
     let began = Instant::now();
     let before = Head::read(writer)?;
@@ -62,7 +61,6 @@ impl Head {
     }
 }
 
-/// Needs no database; [`publish`] does so too.
 pub fn check_options(options: &Options) -> Result<(), Error> {
     opaque_components(options)?;
     if options.tag.as_ref().is_some_and(|tag| tag.is_empty() || tag.len() > TAG_LEN_MAX || tag.chars().any(char::is_control)) {
@@ -80,7 +78,6 @@ pub fn check_options(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses early what every client would refuse.
 fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Option<&Head>) -> Result<(), Error> {
     let cert = &signer.cert;
     let start = options.start;
@@ -168,5 +165,4 @@ fn summary(
     }
 }
 
-/// Memory is reasonable up to here.
 const LEVEL_MAX: i32 = 19;

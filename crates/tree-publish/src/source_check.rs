@@ -1,6 +1,4 @@
-//! Database and keys are outside of the source, by their paths.
-//!
-//! The walk checks inodes: paths do not show bind mounts.
+//! Compares paths. The walk checks inodes: paths do not show bind mounts.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -27,7 +25,6 @@ pub fn check_outside_source(options: &Options, database: &Path, keys: &Path) -> 
     Ok(())
 }
 
-/// The walk would reach `place`.
 fn holds(options: &Options, place: &Path) -> bool {
     let Ok(source) = fs::metadata(&options.source) else { return false };
     let absolute = std::path::absolute(place).unwrap_or_else(|_| place.to_owned());

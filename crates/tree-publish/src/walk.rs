@@ -1,8 +1,6 @@
-//! Small jobs on a thread pool that never wait for each other.
-//!
-//! Parallel chunks handle the entries of a directory in windows. A subdirectory is a job whose
-//! result goes to its parent's window. Last in, first out: the walk is depth-first, so frames lie
-//! in packs almost in reading order.
+//! Small jobs that never wait for each other. Chunks handle the entries of a directory in windows.
+//! A subdirectory is a job whose result goes to its parent's window. Last in, first out: the walk
+//! is depth-first, so frames lie in packs almost in reading order.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -169,7 +167,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the parent if it must continue.
     fn deliver_to_parent(node: &Node, outcome: Outcome) -> Option<Arc<Node>> {
         let (parent, index) = node.parent()?;
         parent.deliver([(index, outcome)]);
@@ -306,7 +303,6 @@ pub(crate) fn inode(attributes: &Attributes, link_group: u64, xattrs: vouch_tree
 
 fn open_source(descriptors: &mut Descriptors, options: &Options) -> Result<(Node, Attributes), Error> {
     use std::os::unix::ffi::OsStrExt as _;
-    // The source may be a symbolic link; links below are not followed.
     let path = options.source.canonicalize().map_err(|e| Error::source_dir(&options.source, e))?;
     let open = descriptors.directory(rustix::fs::CWD, path.as_os_str().as_bytes()).map_err(|e| Error::source_dir(&options.source, e))?;
     let attributes = |alias| Attributes::of_fd(open.as_fd(), alias).map_err(|t| t.at(path.as_os_str().as_bytes()));

@@ -23,7 +23,7 @@ pub(crate) enum Place<'a> {
 pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileError> {
     let path = match place {
         Place::Open(_) => Vec::new(),
-        // Leads to the open directory itself, whatever its path is now.
+        // The open directory itself, whatever its path is now.
         Place::Named(dir, name) => [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat(),
     };
     BUFFERS.with_borrow_mut(|(names, value)| {
@@ -55,7 +55,6 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileEr
                 Errno::RANGE | Errno::TOOBIG => FileError::Unsupported("has an extended attribute of more than 64 KiB"),
                 error => FileError::system("read the extended attributes")(error),
             })?;
-            // Two counts and padding.
             total += (name.len() + got + 16) as u64;
             if total > SET_LEN_MAX {
                 return Err(FileError::Unsupported("has more than 64 MiB of extended attributes"));

@@ -54,7 +54,6 @@ fn killed_publication_keeps_previous_revision_and_frames() {
     };
     write(0);
     publisher.publish_and_compare();
-    // An undisturbed run times the kills.
     let began = Instant::now();
     assert!(run_child(publisher.dir.path()).wait().unwrap().success());
     let whole = began.elapsed() * 2;

@@ -105,7 +105,6 @@ fn file_that_keeps_changing_is_refused() {
     let publisher = Publisher::new();
     let file = publisher.source().join("file");
     fs::write(publisher.source().join("other"), "x").unwrap();
-    // Gives the writer its turn during the read.
     fs::write(&file, vec![1; 100 << 20]).unwrap();
     publisher.publish_and_compare();
     let writer = fs::File::options().write(true).open(&file).unwrap();

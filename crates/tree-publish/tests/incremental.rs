@@ -1,5 +1,3 @@
-//! Publications of a changed directory.
-
 mod reference;
 
 use std::fs;
@@ -9,7 +7,6 @@ use std::path::Path;
 use reference::{Publisher, let_timestamps_age};
 use vouch_tree::Content;
 
-/// Files in one directory, old enough to be trusted.
 fn many_files(publisher: &Publisher, count: usize) {
     let dir = publisher.source().join("dir");
     fs::create_dir_all(&dir).unwrap();
@@ -101,7 +98,6 @@ fn rewrite_within_publication_tick_is_seen_next_time() {
         set_mtime(&file, meta.mtime(), meta.mtime_nsec());
         publisher.publish_and_compare();
     }
-    // Only young files are read again.
     assert_eq!(publisher.publish_and_compare().files_read, 1);
     let_timestamps_age();
     publisher.publish_and_compare();
@@ -144,7 +140,6 @@ fn lost_or_damaged_cache_only_costs_reading() {
     let of_first = fs::read(&cache).unwrap();
     fs::write(publisher.source().join("dir/file-000001"), "changed").unwrap();
     publisher.publish_and_compare();
-    // As after a crash before the cache's commit.
     fs::write(&cache, &of_first).unwrap();
     assert_eq!(publisher.publish_and_compare().files_read, 300);
     fs::remove_file(&cache).unwrap();
@@ -170,7 +165,6 @@ fn records_of_removed_directories_are_swept() {
     publisher.publish_and_compare();
     (10..3_000).for_each(|n| fs::remove_dir(source.join(n.to_string())).unwrap());
     publisher.publish_and_compare();
-    // The next run writes a new table without reading files.
     for _ in 0..3 {
         assert_eq!(publisher.publish_and_compare().files_read, 0);
     }
@@ -211,6 +205,5 @@ fn revisions_are_chained_and_kept_as_asked() {
     let tree = publisher.tree();
     let before = snapshot.revisions()[1].fsinfo;
     assert_eq!(tree.fsinfo.previous, Some(before));
-    // A small root comes with the fsinfo, so its page is no separate frame.
     assert_eq!(snapshot.companions().len(), 1);
 }

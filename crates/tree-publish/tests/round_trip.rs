@@ -1,5 +1,3 @@
-//! Published directories, read back and compared.
-
 mod reference;
 
 use std::fs;
@@ -156,7 +154,6 @@ fn extended_attributes_of_every_name_space_round_trip() {
     }
     let summary = publisher.publish_and_compare();
     assert_eq!(summary.counts.with_xattrs, with_xattrs);
-    // Not the file's data.
     let_timestamps_age();
     publisher.publish(&publisher.options()).unwrap();
     set("file", "user.late", b"late").unwrap();

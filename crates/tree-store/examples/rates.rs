@@ -1,7 +1,5 @@
-//! Benchmark of the store: `cargo run --release -p vouch-tree-store --example rates -- DIR [MiB]`.
-//!
-//! Prints the rate of putting 128 KiB and 1 KiB frames from two threads, the cost of the commit,
-//! and look-ups per second. Removes DIR/rates.db.
+//! `cargo run --release -p vouch-tree-store --example rates -- DIR [MiB]`: rates of putting frames,
+//! of the commit and of look-ups. Removes DIR/rates.db.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,8 +1,6 @@
-//! Databases in object storage: the interface of the driver, and its registration.
-//!
-//! The objects have the names of a directory's files. A local work directory holds copies of the
-//! manifest and the index, new packs until their commit, and a cache of packs. The driver is
-//! another crate, so this one needs no network.
+//! The driver of databases in object storage is another crate, so this one needs no network. A
+//! local work directory holds copies of the manifest and the index, new packs until their commit,
+//! and a cache of packs.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -18,12 +16,12 @@ use crate::disk::Disk;
 pub trait BucketDatabase: fmt::Debug + Send + Sync {
     fn work_dir(&self) -> &Path;
 
-    /// A disk over the work directory. Syncing a pack or segment uploads it. Renaming the manifest
-    /// replaces its object unless another writer has.
+    /// A disk over the work directory. Syncing a file uploads it. Renaming the manifest replaces
+    /// its object unless another writer has.
     fn disk(&self) -> Arc<dyn Disk>;
 
-    /// Updates manifest and index of the work directory, unless they are younger than `age_max`.
-    /// False if the bucket has no database.
+    /// Updates local copies unless they are younger than `age_max`. False if the bucket has no
+    /// database.
     fn refresh(&self, age_max: Duration) -> io::Result<bool>;
 
     /// An object under the prefix that belongs to no database.
@@ -32,7 +30,7 @@ pub trait BucketDatabase: fmt::Debug + Send + Sync {
     /// The writer's lock. [`BucketErrorKind::Busy`] after `wait`.
     fn lock(&self, wait: Duration) -> io::Result<BucketLock>;
 
-    /// Path of a local copy. `is_fresh`: the bytes that the bucket has now.
+    /// `is_fresh`: the bytes that the bucket has now.
     fn local_pack(&self, name: &str, is_fresh: bool) -> io::Result<PathBuf>;
 
     fn is_cached(&self, name: &str) -> bool;
@@ -43,8 +41,8 @@ pub trait BucketDatabase: fmt::Debug + Send + Sync {
     /// Moves a committed pack of the work directory to the cache.
     fn note_committed(&self, pack: &Path) -> io::Result<()>;
 
-    /// Objects without a name in any manifest whose grace period has passed. Starts the period of
-    /// the others.
+    /// Objects that no manifest names and whose grace period has passed. Starts the period of the
+    /// others.
     fn expired_objects(&self, named: &HashSet<String>, grace: Duration) -> io::Result<Vec<String>>;
 
     fn delete(&self, objects: &[String]) -> io::Result<()>;
@@ -75,7 +73,6 @@ pub enum BucketErrorKind {
     Missing,
     /// Another writer holds the lock, or has replaced the manifest.
     Busy,
-    /// The bucket refuses the credentials or the request.
     Denied,
     Unreachable,
     Invalid,

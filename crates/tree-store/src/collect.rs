@@ -1,7 +1,6 @@
-//! Garbage collection: frees data that no kept revision needs.
-//!
-//! Marks without the lock, then newer data with it; a writer waits only for the sweep. Frames of a
-//! publication in progress stay, and so do signed fsinfos, the history.
+//! Frees data that no kept revision needs. Marks without the lock, then newer data with it; a
+//! writer waits only for the sweep. Frames of a publication in progress stay, and so do signed
+//! fsinfos.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -23,10 +22,8 @@ use crate::writer::{Orphans, WriteOptions, Writer};
 use crate::{Database, Error, FrameSource, Result, Snapshot};
 
 pub struct CollectOptions<'a> {
-    /// Zero returns [`Error::Busy`] at once.
     pub lock_wait: Duration,
-    /// Objects of a bucket stay this long for readers of an earlier manifest. Directories need
-    /// none: open files stay readable.
+    /// For readers of an earlier manifest of a bucket. In directories, open files stay readable.
     pub grace: Duration,
     /// Age from which data of an interrupted writer is removed.
     pub unfinished_age_max: Duration,
@@ -51,20 +48,16 @@ pub struct Collected {
     pub dropped_frames: u64,
     pub bytes_before: u64,
     pub bytes_after: u64,
-    /// Copied from packs with too much garbage, or from small packs.
     pub moved_bytes: u64,
     pub packs_before: u64,
     pub packs_after: u64,
-    /// Removed from a bucket after their grace period.
     pub removed_objects: u64,
 }
 
 impl Database {
-    /// Removes data that no kept revision needs, and old data of unfinished writers; joins small
-    /// packs.
-    ///
-    /// Needs free space for a new index (44 bytes a frame), plus up to 1 GiB and a pack. Memory:
-    /// one bit a frame for marking, and a writer's own.
+    /// Also removes old data of unfinished writers, and joins small packs. Needs free space for a
+    /// new index (44 bytes a frame), plus up to 1 GiB and a pack. Memory: one bit a frame for
+    /// marking, and a writer's own.
     pub fn collect(path: &Path, options: CollectOptions<'_>) -> Result<Collected> {
         let snapshot = Snapshot::open(path)?;
         let view = snapshot.view();
@@ -86,7 +79,6 @@ impl Database {
 }
 
 impl Writer {
-    /// Returns their number.
     fn remove_expired_objects(&self, grace: Duration) -> Result<u64> {
         let layout = &self.file_factory.layout;
         let Some(bucket) = layout.bucket() else { return Ok(0) };
@@ -186,7 +178,6 @@ impl<'a> Collection<'a> {
         Ok(self.done)
     }
 
-    /// Includes packs without live records.
     fn drop_dead(&self) -> Result<()> {
         let dead: HashSet<u32> = self.packs.iter().filter(|pack| self.live_len(pack) == 0).map(|pack| pack.id).collect();
         if dead.is_empty() && self.done.dropped_frames == 0 {
@@ -230,7 +221,6 @@ impl<'a> Collection<'a> {
         self.packs.iter().filter(live).filter(wasteful).copied().collect()
     }
 
-    /// Hashes each record; returns the copied bytes.
     fn move_live(&self, pack: &PackMeta) -> Result<u64> {
         let path = self.writer.file_factory.layout.readable_pack(pack.class, pack.id)?;
         let mut scan = PackScan::open(&path, pack.class, &self.writer.file_factory.iv, pack.len)?

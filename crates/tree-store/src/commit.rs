@@ -1,5 +1,3 @@
-//! Commit: segments, generations of the manifest, and the order of syncs.
-//!
 //! Packs first, then segments, then the names of both, then the manifest: all that a manifest names
 //! is durable before it.
 
@@ -26,9 +24,9 @@ pub(crate) struct Sweep<'a> {
 
 impl Writer {
     /// On return the revision is durable and complete; readers see it at their next refresh.
-    /// Returns counts of stored frames.
     ///
     /// # Errors
+    ///
     /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] change nothing. After
     /// others the writer is unusable, and the old revision stays in force unless only the last sync
     /// failed.
@@ -64,8 +62,7 @@ impl Writer {
         Ok(self.counts.take())
     }
 
-    /// Makes all frames durable and indexed, without a new revision: a killed run need not repeat
-    /// them.
+    /// Without a new revision: a killed run need not repeat these frames.
     pub fn checkpoint(&self) -> Result<()> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -96,8 +93,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Drops all but the newest `keep` and the tagged revisions; returns their number. A collection
-    /// frees their space.
+    /// Keeps the newest `keep` and the tagged revisions. A collection frees the space of the
+    /// others.
     pub fn retain(&self, keep: usize) -> Result<usize> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
@@ -123,8 +120,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Syncs packs and segments and adds them to `next`. Returns segments that `next` no longer
-    /// names.
+    /// Returns segments that `next` no longer names.
     fn make_durable(
         &self,
         streams: &mut [MutexGuard<'_, PackStream>; 2],
@@ -191,8 +187,7 @@ impl Writer {
         }
     }
 
-    /// Unlinks files that no manifest names; of a bucket, local copies only. The next writer cleans
-    /// up after a failure.
+    /// Of a bucket, local copies only. The next writer cleans up after a failure.
     fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
         let file_factory = &self.file_factory;
         let segments = obsolete.iter().map(|segment| file_factory.layout.segment(segment.id()));

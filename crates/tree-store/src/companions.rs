@@ -7,11 +7,11 @@ use vouch_tree::{BlockHandle, Inode, frame, references};
 
 use crate::{FrameSource, Result};
 
-/// The first needed first: the top page of the root directory, unless too long, then frames below
-/// it, breadth first, while they fit into one burst. A tree of a few kilobytes arrives in one round
-/// trip. Does not verify: the receiver does.
+/// The first needed first: the top page of the root directory, then frames below it, breadth first,
+/// while they fit into one burst. Does not verify: the receiver does.
 ///
 /// # Errors
+///
 /// A frame cannot be read.
 pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHandle>> {
     let (mut chosen, mut len) = (Vec::new(), 0);
@@ -29,7 +29,6 @@ pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHan
         }
         len += stored.len();
         chosen.push(handle);
-        // A damaged frame is the reader's problem.
         let Ok(payload) = frame::payload(kind, &stored) else { continue };
         let below = references::of_payload(kind, &payload).unwrap_or_default();
         queue.extend(below.into_iter().take(CANDIDATES_MAX.saturating_sub(queue.len())));
@@ -40,7 +39,7 @@ pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHan
 /// Longest top page: it is needed in any case.
 const FIRST_LEN_MAX: usize = 16 * 1024;
 
-/// Bytes that fit, with fsinfo and headers, into TCP's initial window of ten segments (RFC 6928).
+/// With fsinfo and headers, TCP's initial window of ten segments (RFC 6928).
 const BURST_LEN_MAX: usize = 12 * 1024;
 
 /// Frames considered: bounds time and memory.
@@ -109,7 +108,6 @@ mod tests {
         assert!((4..=COMPANIONS_MAX).contains(&of(20).len()));
         for count in (10..400).step_by(10) {
             let (found, sum) = (of(count), of(count).iter().sum::<usize>());
-            // A longer top page comes alone or not at all.
             assert!(sum <= BURST_LEN_MAX || (found.len() == 1 && sum <= FIRST_LEN_MAX), "{count}: {found:?}");
         }
     }

@@ -17,7 +17,6 @@ pub fn check<S: FrameSource + FrameSink>(mut make: impl FnMut() -> S) {
     concurrent_puts_report_one_new_frame(&make());
 }
 
-/// Returns a frame of `len` bytes (2 or more), different for each `seed`, and its handle.
 pub fn frame(kind: FrameKind, seed: u64, len: usize) -> (BlockHandle, Vec<u8>) {
     let mut bytes = Vec::with_capacity(len);
     bytes.extend_from_slice(&[kind as u8, 0]);

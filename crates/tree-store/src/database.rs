@@ -29,7 +29,7 @@ impl Database {
         Self::create_on(&SystemDisk, path, hostid, iv)
     }
 
-    /// Creates a database unless one exists; waits for another process that creates it.
+    /// Waits for another process that creates it.
     pub fn ensure(path: &Path, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
         if Self::exists(path) {
             return Ok(());
@@ -98,7 +98,7 @@ fn create_in(layout: &Layout, bucket: &dyn BucketDatabase, hostid: HostId, iv: I
 }
 
 /// Accepts the remains of a killed [`Database::create`]. Packs without a manifest may be the rest
-/// of a database: they are kept.
+/// of a database.
 fn check_empty(layout: &Layout) -> Result<()> {
     let root = layout.root();
     let list = |dir: &Path| std::fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(Error::io("list", dir));

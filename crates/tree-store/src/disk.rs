@@ -1,7 +1,6 @@
-//! Disk operations of a database as a trait: tests cut the power between any two. Reads bypass it.
-//!
-//! After [`DiskFile::sync`] a file's bytes survive a power failure; after [`Disk::sync_dir`], the
-//! names in a directory. A rename is atomic.
+//! A parameter: tests cut the power between any two operations. Reads bypass it. After
+//! [`DiskFile::sync`] a file's bytes survive a power failure; after [`Disk::sync_dir`], the names
+//! in a directory. A rename is atomic.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -15,10 +14,8 @@ use rustix::fs::OFlags;
 pub trait Disk: Send + Sync + fmt::Debug {
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// The file must not exist.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Opens an existing file to sync it.
     fn reopen(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
     fn truncate(&self, path: &Path, len: u64) -> io::Result<()>;
@@ -27,7 +24,6 @@ pub trait Disk: Send + Sync + fmt::Debug {
 
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes names durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 }
 
@@ -40,8 +36,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     fn start_sync(&self) {}
 }
 
-/// Flag for written files: root may write another user's database, and a link there must not lead
-/// elsewhere.
+/// Root may write another user's database, and a link there must not lead elsewhere.
 pub(crate) const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 #[derive(Debug, Clone, Copy, Default)]

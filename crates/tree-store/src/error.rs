@@ -54,7 +54,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Error of `doing` something to `path`.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {

@@ -1,5 +1,3 @@
-//! Interfaces of stores.
-
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind};
 
 use crate::{Error, Result};
@@ -49,5 +47,4 @@ pub(crate) fn checked_kind(frame: &[u8]) -> Result<FrameKind> {
     vouch_tree::frame::kind_of(frame).ok_or(Error::Frame("its first byte names no kind"))
 }
 
-/// Kind and codec.
 pub(crate) const FRAME_LEN_MIN: usize = 2;

@@ -1,5 +1,4 @@
-//! The index: segments, newest last. Look-ups over all, merge rule, streaming merges.
-//! [`crate::commit`] has the files.
+//! Segments, newest last: look-ups, merge rule, streaming merges. [`crate::commit`] has the files.
 
 use std::sync::Arc;
 
@@ -31,7 +30,6 @@ pub(crate) struct Entry {
     pub(crate) place: Place,
 }
 
-/// Oldest first. The newest record of a handle counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Index {
     pub(crate) segments: Vec<Arc<Segment>>,
@@ -69,9 +67,8 @@ impl Index {
         self.segments.iter().map(|s| s.len() as u64).sum()
     }
 
-    /// Number of the oldest segments to keep when `fresh` records are added and segments from
-    /// `from` on may be merged. A kept segment has [`TIER_RATIO`] times the sum of later ones:
-    /// segments are few, and a record is rewritten O(log n) times.
+    /// Keeps segments that have [`TIER_RATIO`] times the sum of later ones: segments are few, and a
+    /// record is rewritten O(log n) times.
     pub(crate) fn merge_from(&self, from: usize, fresh: usize) -> usize {
         let mut keep = self.segments.len();
         let mut sum = fresh;
@@ -114,7 +111,7 @@ impl<'a> RunReader<'a> {
     }
 }
 
-/// Merges sorted runs, oldest first. `keep` gets the run, the position in it and the record; of
+/// `runs` are sorted, oldest first. `keep` gets the run, the position in it and the record; of
 /// equal kept handles the newest is written.
 pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl FnMut(usize, usize, &Entry) -> Result<bool>) -> Result<()> {
     let mut readers: Vec<_> = runs.iter().map(RunReader::new).collect();
@@ -147,7 +144,7 @@ pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl Fn
     Ok(())
 }
 
-/// A failing look-up asks every segment: with 4, a billion records are in at most 10.
+/// A failing look-up asks every segment: a billion records are in at most 10.
 const TIER_RATIO: usize = 4;
 /// Merging smaller segments costs less than another file.
 const ALWAYS_MERGED_BELOW: usize = 4096;

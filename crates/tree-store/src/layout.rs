@@ -1,5 +1,3 @@
-//! File names of a database.
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +8,6 @@ use crate::{Error, Result};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
-    /// The database, or the work directory of a bucket.
     root: PathBuf,
     name: PathBuf,
     bucket: Option<Arc<dyn BucketDatabase>>,

@@ -1,8 +1,7 @@
-//! Storage for frames of published trees: packs and an index on disk, or memory.
-//!
-//! Manages the database directory: files, the writer's lock, crash recovery, garbage collection.
-//! Only marking ([`Database::collect`], [`Database::verify`]) decodes frames. Reads verify nothing:
-//! [`vouch_tree::frame::open`] verifies frames, and `vouch_tree::verify` verifies revisions.
+//! Storage for frames of published trees: packs and an index on disk, or memory, with the writer's
+//! lock, crash recovery and garbage collection. Only marking ([`Database::collect`],
+//! [`Database::verify`]) decodes frames. Reads verify nothing: see [`vouch_tree::frame::open`] and
+//! `vouch_tree::verify`.
 //!
 //! `docs/formats/store.md` describes the files byte by byte.
 

@@ -1,5 +1,3 @@
-//! The system releases a writer's lock when the process ends.
-
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -21,7 +19,6 @@ pub(crate) struct WriterLock {
 }
 
 impl WriterLock {
-    /// The file holds a process id or nothing.
     pub(crate) fn is_ours(path: &Path) -> bool {
         let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= PID_LEN_MAX);
         is_file && std::fs::read(path).is_ok_and(|text| text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'\n'))
@@ -38,7 +35,6 @@ impl WriterLock {
             .custom_flags(NO_FOLLOW)
             .open(&path)
             .map_err(Error::io("open the lock file", &path))?;
-        // Earlier versions made it world-readable. A foreign owner is no error.
         if file.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o777 != MODE) {
             let _ = file.set_permissions(Permissions::from_mode(MODE));
         }
@@ -61,7 +57,6 @@ impl WriterLock {
         Ok(Self { bucket, _file: file })
     }
 
-    /// An earlier writer may have left objects that no manifest names.
     pub(crate) fn has_leftovers(&self) -> bool {
         self.bucket.as_ref().is_some_and(|bucket| bucket.has_leftovers)
     }

@@ -184,7 +184,7 @@ pub(crate) const PACK_COUNT_MAX: usize = 4 << 20;
 pub(crate) const SEGMENT_COUNT_MAX: usize = 4096;
 /// A signed fsinfo has some hundred bytes, or a few KiB with inline xattrs of the root.
 pub(crate) const HEAD_LEN_MAX: usize = 1 << 20;
-/// One a minute for two years, under 100 bytes each.
+/// One a minute for two years.
 pub(crate) const REVISION_COUNT_MAX: usize = 1 << 20;
 pub(crate) const TAG_LEN_MAX: usize = 255;
 pub(crate) const STATEMENT_COUNT_MAX: usize = 64;

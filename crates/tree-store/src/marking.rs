@@ -1,5 +1,3 @@
-//! Marks the index records that kept revisions need.
-//!
 //! Memory: one bit a record (2 MiB for 16 million frames, two terabytes of data), and one page's
 //! children for each level.
 
@@ -90,7 +88,6 @@ impl Walk<'_> {
                 continue;
             }
             match self.children(kind, &handle)? {
-                // First child on top: depth-first, like the order of packs.
                 Ok(children) => stack.extend(children.into_iter().rev()),
                 Err(why) => lack(MissingFrame { kind, handle, why })?,
             }

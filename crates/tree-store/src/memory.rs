@@ -1,5 +1,3 @@
-//! Frames in memory, for tests and small trees. No revisions, nothing durable.
-
 use std::collections::HashMap;
 
 use parking_lot::RwLock;
@@ -26,7 +24,6 @@ impl MemoryStore {
         self.frames.read().is_empty()
     }
 
-    /// Lets tests remove a frame.
     pub fn remove(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
         self.frames.write().remove(handle)
     }

@@ -18,7 +18,6 @@ pub(crate) const PACK_LEN_LIMIT: u64 = 1 << 31;
 /// A terabyte has 32 Ki packs, each small enough to move whole.
 pub(crate) const PACK_LEN_MAX: u32 = 32 << 20;
 
-/// Length before the frame.
 pub const RECORD_HEAD_LEN: usize = 8;
 
 const MAGIC: [u8; 8] = *b"VOUCHPAK";
@@ -34,7 +33,6 @@ pub(crate) fn header(class: PackClass, iv: &Iv) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// "Found" and the length of the frame.
 pub fn record_head(frame_len: u32) -> [u8; RECORD_HEAD_LEN] {
     let mut bytes = [0; RECORD_HEAD_LEN];
     bytes[..4].copy_from_slice(&FOUND.to_be_bytes());
@@ -70,7 +68,6 @@ pub(crate) enum Scanned<'a> {
         frame: &'a [u8],
     },
     End,
-    /// Trailing bytes that are no record.
     Torn,
 }
 
@@ -130,7 +127,6 @@ impl PackScan {
     }
 }
 
-/// False for a short file.
 fn filled(result: std::io::Result<()>, path: &Path) -> Result<bool> {
     match result {
         Ok(()) => Ok(true),

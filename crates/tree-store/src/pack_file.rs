@@ -1,4 +1,4 @@
-//! Open packs and segments, bounded, and locations of frames in packs.
+//! Open packs and segments, and locations of frames in packs.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,12 +26,10 @@ pub struct PackFile {
 }
 
 impl PackFile {
-    /// Never reused in a database.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// The file may be gone.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -77,7 +75,7 @@ pub fn pack_header(path: &str, iv: &Iv) -> [u8; pack::HEADER_LEN] {
     pack::header(parse_pack_name(name).map_or(PackClass::Data, |(class, _)| class), iv)
 }
 
-/// A commit may move a bucket's pack to the cache, which may evict it, between look-up and open.
+/// Meanwhile a commit may move a bucket's pack to the cache, which may evict it.
 fn open_pack(layout: &Layout, class: PackClass, id: u32) -> Result<(PathBuf, File)> {
     let mut attempts = if layout.bucket().is_some() { ATTEMPTS_MAX } else { 1 };
     loop {
@@ -137,7 +135,6 @@ impl Location {
         Ok(record)
     }
 
-    /// Appends the wire form. Does not verify.
     pub fn read_record(&self, out: &mut Vec<u8>) -> Result<()> {
         let before = out.len();
         out.resize(before + self.record_len() as usize, 0);
@@ -180,8 +177,7 @@ impl PackFiles {
         self.open.write().retain(|id, _| keep(*id));
     }
 
-    /// Closes packs unused since the last time, or any if all were used. O(n), about once in n/2
-    /// opens.
+    /// Second-chance eviction, or any pack if all were used. O(n), about once in n/2 opens.
     fn make_room(open: &mut HashMap<u32, OpenPackFile>) {
         let before = open.len();
         open.retain(|_, kept| kept.used.swap(false, Ordering::Relaxed));

@@ -1,5 +1,4 @@
-//! A writer's new frames of one class: the open pack, and records not yet in a segment. Used under
-//! a lock. The caller removes duplicates.
+//! A writer's new frames of one class: the open pack, and records not yet in a segment.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -98,8 +97,7 @@ impl PackStream {
         self.open.as_mut().map_or(Ok(()), OpenPack::flush)
     }
 
-    /// Too many packs wait for a sync. Listed until [`PackStream::synced`]: a commit must not take
-    /// it for durable.
+    /// Listed until [`PackStream::synced`]: a commit must not take it for durable.
     pub(crate) fn oldest_overdue(&self) -> Option<Unsynced> {
         (self.unsynced.len() > UNSYNCED_COUNT_MAX).then(|| self.unsynced.front().cloned()).flatten()
     }

@@ -1,6 +1,5 @@
-//! Recovery after a killed writer: adopts packs that no manifest names, removes other files.
-//!
-//! Trusts nothing: the hash of a frame is its handle.
+//! Adopts packs that no manifest names, removes other files. Trusts nothing: the hash of a frame is
+//! its handle.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -14,7 +13,6 @@ use crate::writer::{Orphans, Writer};
 use crate::{Error, FrameSink as _, PutCounts, Result};
 
 impl Writer {
-    /// Returns counts of what was adopted.
     pub(crate) fn adopt_orphans(&self, orphans: Orphans) -> Result<PutCounts> {
         let layout = &self.file_factory.layout;
         if layout.manifest_next().exists() {
@@ -38,8 +36,7 @@ impl Writer {
         Ok(adopted)
     }
 
-    /// New numbers come after those of leftover objects. Stores packs of the work directory again;
-    /// the objects wait for a collection.
+    /// New numbers come after those of leftover objects, which wait for a collection.
     fn adopt_bucket_orphans(&self, bucket: &dyn BucketDatabase, orphans: Orphans) -> Result<PutCounts> {
         let file_factory = &self.file_factory;
         if self.lock.has_leftovers() {
@@ -95,7 +92,6 @@ impl Writer {
         let path = file_factory.layout.pack(class, id);
         let len = std::fs::metadata(&path).map_err(Error::io("look at", &path))?.len();
         let Some(mut scan) = PackScan::open(&path, class, &file_factory.iv, len.min(PACK_LEN_LIMIT))? else {
-            // Its first write was lost.
             return self.remove(&path);
         };
         let mut stream = self.streams[class as usize].lock();
@@ -171,7 +167,6 @@ impl Writer {
     }
 }
 
-/// Unknown and future times count as new.
 fn is_older(path: &Path, age: Duration) -> bool {
     let written = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     age.is_zero() || written.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age)

@@ -1,5 +1,4 @@
-//! Locates frames of a database behind a web server or in a bucket: file and byte range. Reads
-//! nothing itself.
+//! Locates frames behind a web server or in a bucket: file and byte range. Reads nothing itself.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,11 +14,9 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct RemoteView {
     manifest: Manifest,
-    /// Sorted by number.
     packs: Vec<(u32, PackClass, u64)>,
 }
 
-/// Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RemoteFile {
     /// Path below the database's directory.
@@ -96,8 +93,7 @@ impl RemoteView {
         self.manifest.segments.iter().rev().map(|segment| file(segment.id, segment.count)).collect()
     }
 
-    /// Bytes that probably hold a handle: handles are uniform, so its position is known up to some
-    /// standard deviations.
+    /// Handles are uniform, so the position is known up to some standard deviations.
     pub fn first_guess(segment: &RemoteFile, handle: &BlockHandle) -> Range<u64> {
         let count = count_of(segment);
         let margin = 2 * count.isqrt() + 16;
@@ -162,7 +158,6 @@ fn bytes_of(records: Range<u64>) -> Range<u64> {
     offset(records.start)..offset(records.end)
 }
 
-/// "Found" and length, before the frame.
 const RECORD_HEADER_LEN: u64 = 8;
 
 #[cfg(test)]
@@ -173,7 +168,6 @@ mod tests {
         BlockHandle::from_bytes(*blake3::hash(&number.to_be_bytes()).as_bytes())
     }
 
-    /// Omits the trailer.
     fn segment(count: u64) -> (Vec<u8>, RemoteFile) {
         let mut handles: Vec<_> = (0..count).map(|number| handle(2 * number)).collect();
         handles.sort_unstable();

@@ -1,6 +1,5 @@
-//! Rebuilds a damaged index from the packs: the hash of a frame is its handle.
-//!
-//! Cannot repair packs or manifests; `vouch pull` fetches their data.
+//! The hash of a frame is its handle, so packs suffice to rebuild the index. `vouch pull` repairs
+//! packs and manifests.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,12 +21,13 @@ pub struct Repaired {
 }
 
 impl Database {
-    /// Ignores the old index. Uses lock wait, progress and disk of the options. Collect afterwards:
-    /// the new index has dropped frames whose packs still exist.
+    /// Ignores the old index. Collect afterwards: the new index has dropped frames whose packs
+    /// still exist.
     ///
     /// O(bytes of all packs), one core; about 100 MB of memory.
     ///
     /// # Errors
+    ///
     /// [`Error::Damaged`]: incomplete manifest or pack; nothing is changed.
     pub fn repair(path: &Path, options: &CollectOptions<'_>) -> Result<Repaired> {
         let layout = Layout::open(path)?;
@@ -43,7 +43,6 @@ impl Database {
             Rebuild { layout: &layout, options, disk: &*disk, manifest, next_segment, found: Vec::new(), segments: Vec::new() };
         let built = rebuild.run();
         if built.is_err() {
-            // No manifest names them.
             rebuild.segments.iter().for_each(|segment| drop(disk.remove(&layout.segment(segment.id()))));
         }
         built
@@ -117,7 +116,6 @@ impl Rebuild<'_> {
         let runs: Vec<Run<'_>> = parts.iter().map(Run::Segment).collect();
         let merged = self.write(&runs);
         let removed = parts.iter().map(|part| self.layout.segment(part.id())).map(|path| self.disk.remove(&path));
-        // The next writer removes leftovers.
         removed.for_each(drop);
         self.segments.extend(merged?);
         Ok(())
@@ -139,14 +137,12 @@ impl Rebuild<'_> {
         self.manifest.next_segment = self.next_segment;
         self.manifest.write(layout, disk)?;
         for meta in old {
-            // The damaged file may be missing.
             let _ = disk.remove(&layout.segment(meta.id));
         }
         Ok(())
     }
 }
 
-/// Durable. `None` without records.
 fn write_segment(layout: &Layout, disk: &dyn crate::disk::Disk, id: u32, runs: &[Run<'_>]) -> Result<Option<Segment>> {
     let path = layout.segment(id);
     let mut out = SegmentWriter::create(disk, &path)?;

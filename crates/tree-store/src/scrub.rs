@@ -1,4 +1,4 @@
-//! Hashes the packs of a database one by one, at the caller's pace, to find rotten bytes.
+//! Hashes packs one by one, at the caller's pace, to find rotten bytes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,7 +15,6 @@ use crate::{Error, Result, Snapshot};
 pub struct Scrub<'a> {
     snapshot: &'a Snapshot,
     view: Arc<View>,
-    /// Indexed frames of each pack.
     indexed: HashMap<u32, u64>,
     next: usize,
 }
@@ -85,7 +84,6 @@ impl Scrub<'_> {
                 Ok(Scanned::Record { offset, handle, frame, .. }) => {
                     match self.view.index().find(&handle) {
                         Ok(Some(place)) if (place.pack, place.offset) == (pack.id, offset) => found += 1,
-                        // Another copy is served, or the frame waits for collection.
                         Ok(Some(_)) => {}
                         Ok(None) => problem = problem.or_else(|| Some(format!("the frame at offset {offset} is not in the index"))),
                         Err(error) => return Some(Err(error)),
@@ -144,10 +142,8 @@ mod tests {
         }
         std::fs::write(&pack, &bytes).unwrap();
         assert_eq!(damaged(&path), [0]);
-        // A pass stops on request.
         let snapshot = Database::open_read(&path).unwrap();
         assert!(snapshot.scrub().unwrap().next(&mut |_| false).is_none());
-        // A collected pack is gone, but not damaged.
         let mut scrub = snapshot.scrub().unwrap();
         Database::collect(&path, CollectOptions { unfinished_age_max: std::time::Duration::ZERO, ..CollectOptions::default() }).unwrap();
         assert!(scrub.next(&mut |_| true).is_none_or(|pack| pack.unwrap().damaged_frames == 0));

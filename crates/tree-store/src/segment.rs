@@ -1,6 +1,5 @@
-//! Index segment: an immutable file of sorted records with interpolation search.
-//!
-//! Not memory-mapped: a truncated file must be an error, not a signal.
+//! An immutable file of sorted records with interpolation search. Not memory-mapped: a truncated
+//! file must be an error, not a signal.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +16,6 @@ use crate::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"VOUCHIDX";
 const VERSION: u32 = 1;
-/// Magic, version, four zero bytes.
 pub(crate) const HEADER_LEN: usize = 16;
 /// Handle, pack, offset, kind and length.
 pub(crate) const RECORD_LEN: usize = 44;
@@ -57,7 +55,6 @@ impl SegmentBytes {
     }
 }
 
-/// Segment of `count` records.
 pub(crate) const fn file_len(count: u64) -> u64 {
     count.saturating_mul(RECORD_LEN as u64).saturating_add((HEADER_LEN + TRAILER_LEN) as u64)
 }
@@ -71,7 +68,6 @@ pub(crate) struct Segment {
 }
 
 enum Source {
-    /// Searches make no system call.
     Memory(Box<[u8]>),
     /// A file and its length. A search reads two or three windows.
     File(File, u64),
@@ -87,8 +83,7 @@ impl std::fmt::Debug for Source {
 }
 
 impl Segment {
-    /// Checks the form; [`Segment::verify`] checks every byte. Reads up to [`IN_MEMORY_LEN_MAX`]
-    /// bytes.
+    /// [`Segment::verify`] checks every byte.
     pub(crate) fn open(path: &Path, id: u32) -> Result<Self> {
         Self::open_within(path, id, IN_MEMORY_LEN_MAX)
     }
@@ -206,7 +201,6 @@ impl Segment {
             let (first, window) = self.around(at, low, high, &mut buffer)?;
             let count = window.len() / RECORD_LEN;
             let handle_at = |i: usize| handle_of(&window[i * RECORD_LEN..]);
-            // The first record not before the wanted one.
             let (mut from, mut to) = (0, count);
             while from < to {
                 let middle = from + (to - from) / 2;
@@ -225,8 +219,7 @@ impl Segment {
         Ok(None)
     }
 
-    /// Records around `at` within `low..high`, and the first's position: one from memory, a window
-    /// from a file.
+    /// Also returns the first record's position. One record from memory, a window from a file.
     fn around<'a>(&'a self, at: usize, low: usize, high: usize, buffer: &'a mut [u8]) -> Result<(usize, &'a [u8])> {
         match &self.source {
             Source::Memory(bytes) => Ok((at, &bytes[HEADER_LEN + at * RECORD_LEN..][..RECORD_LEN])),
@@ -320,7 +313,6 @@ impl SegmentWriter {
         Ok(Self { path: path.to_owned(), file, buffer, hasher: blake3::Hasher::new(), count: 0, last: None })
     }
 
-    /// Takes handles in order, each once.
     pub(crate) fn push(&mut self, entry: &Entry) -> Result<()> {
         assert!(self.last.is_none_or(|last| last < entry.handle), "segments are written in order");
         self.last = Some(entry.handle);
@@ -338,7 +330,6 @@ impl SegmentWriter {
         self.count
     }
 
-    /// Syncs if `durable`.
     pub(crate) fn finish(mut self, durable: bool) -> Result<()> {
         self.buffer.extend_from_slice(&self.count.to_be_bytes());
         self.flush()?;

@@ -1,4 +1,4 @@
-//! Reader of a database: takes no lock, continues during commits and collections.
+//! Takes no lock, continues during commits and collections.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -125,8 +125,7 @@ impl Snapshot {
         self.view().pack_len(class, id)
     }
 
-    /// A pack or segment of the current generation, and its length. `None` for other paths and
-    /// removed files.
+    /// `None` for other paths and removed files.
     pub fn file(&self, path: &str) -> Result<Option<(Arc<PackFile>, u64)>> {
         let view = self.view();
         let opened = if let Some((class, id)) = path.strip_prefix("packs/").and_then(parse_pack_name) {
@@ -158,7 +157,6 @@ impl Snapshot {
                 Ok(found) => Err(Error::damaged(&path, format!("the pack has {} bytes instead of {}", found.len(), pack.len))),
                 Err(error) => Err(Error::io("look at", &path)(error)),
             };
-            // A collection may have replaced it: check the next generation.
             if checked.is_err() && view.is_current(&self.layout)? {
                 return checked;
             }
@@ -176,7 +174,6 @@ impl Snapshot {
     }
 }
 
-/// One request for each thousand packs.
 fn check_objects(layout: &Layout, bucket: &dyn BucketDatabase, view: &View) -> Result<()> {
     let listed = bucket.list("packs", "").map_err(Error::io("list", layout.name()))?;
     let lens: HashMap<String, u64> = listed.into_iter().collect();
@@ -197,5 +194,4 @@ impl FrameSource for Snapshot {
     }
 }
 
-/// Limits requests for a new manifest.
 const BUCKET_INTERVAL: Duration = Duration::from_secs(5);

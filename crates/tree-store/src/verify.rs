@@ -1,6 +1,4 @@
 //! Checks every frame against its handle, and every kept revision for completeness.
-//!
-//! Repairs nothing: see [`Database::repair`] for the index, `vouch pull` for packs.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,11 +19,9 @@ pub struct Verified {
     pub packs: u64,
     pub frames: u64,
     pub bytes: u64,
-    /// Uncollected garbage.
     pub unindexed_frames: u64,
     pub reachable_frames: u64,
     pub revisions: u64,
-    /// The first problems, one line each.
     pub problems: Vec<String>,
     pub problem_count: u64,
 }
@@ -37,15 +33,15 @@ impl Verified {
 }
 
 impl Database {
-    /// Hashes every frame of every live pack on all cores. Takes no lock.
+    /// On all cores, without a lock.
     ///
     /// # Errors
+    ///
     /// The check cannot run. The result has the damage.
     pub fn verify(path: &Path, progress: Option<&ProgressFn<'_>>) -> Result<Verified> {
         let snapshot = Snapshot::open(path)?;
         for _ in 0..ATTEMPTS_MAX {
             let verified = Check::new(&snapshot.view(), &snapshot, progress).run();
-            // A collection may have removed packs.
             if verified.is_sound() || !snapshot.refresh()? {
                 return Ok(verified);
             }

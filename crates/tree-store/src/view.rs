@@ -94,7 +94,6 @@ impl View {
             let (manifest, stamp) = read_manifest(layout)?;
             let generation = manifest.generation;
             match Self::assemble(layout, manifest, stamp, before) {
-                // A writer replaced the manifest and unlinked a segment.
                 Err(error) if error.is_missing_file() && tried != Some(generation) => tried = Some(generation),
                 other => return other,
             }
@@ -144,7 +143,6 @@ pub(crate) fn read_manifest(layout: &Layout) -> Result<(Manifest, Stamp)> {
     Ok((Manifest::from_bytes(&bytes, &path)?, stamp))
 }
 
-/// Identifies a manifest without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,

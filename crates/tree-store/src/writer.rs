@@ -1,4 +1,4 @@
-//! The writer's look-ups and appends. [`crate::commit`] has commits, [`crate::recovery`] recovery.
+//! [`crate::commit`] has commits, [`crate::recovery`] recovery.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,7 +22,6 @@ use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
 
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
-    /// Zero returns [`Error::Busy`] at once.
     pub lock_wait: Duration,
     /// New records of each class in memory (some 60 bytes each).
     pub fresh_count_max: usize,
@@ -41,17 +40,14 @@ impl Default for WriteOptions {
 
 #[derive(Debug, Clone)]
 pub struct NewRevision {
-    /// Above all earlier numbers, unless it supersedes them.
     pub number: u64,
     /// Seconds since 1970.
     pub start: i64,
-    /// The stored frame, kind Fsinfo.
     pub fsinfo: BlockHandle,
     /// The signed fsinfo as in GETFSINFO.
     pub signed: Vec<u8>,
     /// Keeps the revision; taken from an older one.
     pub tag: Option<String>,
-    /// Stored already.
     pub companions: Vec<BlockHandle>,
     /// Revisions to keep, with this and besides tagged ones; `None`: all.
     pub keep: Option<usize>,
@@ -60,17 +56,15 @@ pub struct NewRevision {
     pub supersedes: bool,
 }
 
-/// Shared among threads. Holds the database's lock until dropped.
-///
-/// Frames are durable after the next commit or checkpoint. After a failed write, all but reading
-/// returns [`Error::Broken`]; the next writer adopts the intact rest.
+/// Shared among threads. Holds the database's lock until dropped. Frames are durable after the next
+/// commit or checkpoint. After a failed write, all but reading returns [`Error::Broken`]; the next
+/// writer adopts the intact rest.
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) file_factory: FileFactory,
     fresh_count_max: usize,
     pub(crate) streams: [Mutex<PackStream>; 2],
     pub(crate) index: RwLock<Arc<RunIndex>>,
-    /// Held while the index is replaced, after a stream's lock.
     pub(crate) index_edit: Mutex<()>,
     /// The manifest in force. Locked before the streams.
     pub(crate) committed: Mutex<Manifest>,
@@ -176,7 +170,6 @@ impl Writer {
         self.file_factory.layout.root()
     }
 
-    /// Private to the publisher; created if missing.
     pub fn publisher_dir(&self) -> Result<PathBuf> {
         let path = self.file_factory.layout.publisher();
         self.file_factory.disk.create_dir(&path).map_err(Error::io("create", &path))?;
@@ -193,7 +186,6 @@ impl Writer {
                 return Ok(Some(*place));
             }
         }
-        // The record may have moved from the stream to a segment.
         let after = self.index.read().clone();
         if after.version == before.version { Ok(None) } else { after.index.find(handle) }
     }
@@ -229,8 +221,7 @@ impl Writer {
         self.sync_overdue(stream)
     }
 
-    /// Commits frames to a bucket from time to time: frees local space, and lets any machine
-    /// continue an interrupted publication.
+    /// Frees local space, and lets any machine continue an interrupted publication.
     fn checkpoint_upload(&self, len: usize) -> Result<()> {
         if self.file_factory.layout.bucket().is_none() {
             return Ok(());

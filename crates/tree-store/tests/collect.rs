@@ -1,5 +1,3 @@
-//! Garbage collection.
-
 mod fixtures;
 
 use std::path::Path;

@@ -1,5 +1,3 @@
-//! Each store against the same contract.
-
 use std::sync::Arc;
 
 use vouch_tree::{BlockHandle, HostId};

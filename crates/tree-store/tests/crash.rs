@@ -1,5 +1,5 @@
 //! Power cuts after every step: the old or the new revision is intact, nothing acknowledged is
-//! lost, and the next writer continues.
+//! lost.
 
 mod fixtures;
 mod power_cut;

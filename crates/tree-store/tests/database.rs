@@ -1,5 +1,3 @@
-//! Guarantees of a database for its writer and readers.
-
 mod fixtures;
 
 use std::time::Duration;

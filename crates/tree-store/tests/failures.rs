@@ -1,5 +1,4 @@
-//! Full or failing disk from any step on: the committed revision stays, the error says so, and the
-//! next writer continues.
+//! Full or failing disk from any step on: the committed revision stays, the error says so.
 
 mod fixtures;
 mod power_cut;
@@ -14,7 +13,6 @@ use power_cut::QuietDisk;
 use vouch_tree_store::disk::{Disk, DiskFile};
 use vouch_tree_store::{CollectOptions, Database, Error, FrameSink, FrameSource, Result, WriteOptions};
 
-/// Fails from some step on; writes half of what does not fit.
 #[derive(Debug, Clone)]
 struct FullDisk {
     left: Arc<AtomicU64>,

@@ -1,5 +1,3 @@
-//! Writers killed at random: nothing acknowledged is lost, and the next writer continues.
-//!
 //! A separate program: a forking child briefly holds its parent's locks.
 
 mod fixtures;
@@ -16,7 +14,6 @@ use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 
 const CHILD: &str = "VOUCH_STORE_TEST_CHILD";
 
-/// Commits and collects until killed.
 #[test]
 fn child_that_writes_until_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };

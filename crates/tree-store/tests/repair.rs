@@ -1,5 +1,3 @@
-//! Repair of a damaged index, and refusal of damaged packs.
-
 mod fixtures;
 
 use std::fs;

@@ -24,18 +24,18 @@ unsafe impl Send for Krb5 {}
 impl Krb5 {
     pub(super) fn new(gss: &'static Gss) -> Result<Self, Status> {
         let mut handle = null_mut();
-        // SAFETY: the pointer is to a value that outlives the call.
+        // SAFETY: the pointer outlives the call.
         check(unsafe { (gss.functions.init_context)(&mut handle) })?;
         Ok(Self { handle, gss })
     }
 
     pub(super) fn name(&self, principal: Handle) -> Option<Vec<u8>> {
         let mut text = null_mut();
-        // SAFETY: the principal is the library's, of a ticket that lives.
+        // SAFETY: the principal is of a ticket that lives.
         check(unsafe { (self.gss.functions.unparse_name)(self.handle, principal, &mut text) }).ok()?;
-        // SAFETY: the library made a text that ends with a zero, which is freed below.
+        // SAFETY: a text of the library's with a terminator, freed below.
         let name = unsafe { CStr::from_ptr(text) }.to_bytes().to_vec();
-        // SAFETY: it is the library's, and nothing borrows from it any more.
+        // SAFETY: it is the library's, and nothing borrows from it.
         unsafe { (self.gss.functions.free_unparsed_name)(self.handle, text) };
         Some(name)
     }
@@ -45,8 +45,8 @@ pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
     let krb5 = Krb5::new(gss).ok()?;
     let mut name = [0u8; KEYTAB_NAME_LEN_MAX];
     let len = c_int::try_from(name.len()).ok()?;
-    // SAFETY: the library writes at most so many bytes, with a zero at the end, and fails where
-    // that is too few.
+    // SAFETY: the library writes at most `len` bytes with the terminator, and fails if they are too
+    // few.
     check(unsafe { (gss.functions.kt_default_name)(krb5.handle, name.as_mut_ptr().cast(), len) }).ok()?;
     CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_bytes().to_vec())
 }
@@ -60,8 +60,7 @@ impl<'a> Keytab<'a> {
     pub(super) fn new(krb5: &'a Krb5, name: Option<&CStr>) -> Result<Self, Status> {
         let mut handle = null_mut();
         let functions = &krb5.gss.functions;
-        // SAFETY: the name, if any, outlives the call; the pointer is to a value that outlives it
-        // too.
+        // SAFETY: name and pointer outlive the call.
         check(unsafe {
             match name {
                 Some(name) => (functions.kt_resolve)(krb5.handle, name.as_ptr(), &mut handle),
@@ -79,29 +78,26 @@ impl Drop for Keytab<'_> {
     }
 }
 
-/// True if a keytab, by default the system's, has a key of such a principal. The library wipes
-/// keys, but not the stack.
+/// `keytab`: default is the system's. The library wipes keys, but not the stack.
 pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&[u8]) -> bool) -> Result<bool, Status> {
     const END: i32 = -1_765_328_202;
     let krb5 = Krb5::new(gss)?;
     let keytab = Keytab::new(&krb5, keytab)?;
     let functions = &gss.functions;
     let mut cursor = null_mut();
-    // SAFETY: the keytab is the library's, and lives; the pointer is to a value that outlives the
-    // call.
+    // SAFETY: the keytab lives; the pointer outlives the call.
     check(unsafe { (functions.kt_start_seq_get)(krb5.handle, keytab.handle, &mut cursor) })?;
     let found = loop {
         let mut entry = MaybeUninit::<KeytabEntry>::zeroed();
-        // SAFETY: the cursor is of this keytab, and has not been ended; the pointers are to values
-        // that outlive the call.
+        // SAFETY: the cursor is of this keytab and not ended; pointers outlive the call.
         match unsafe { (functions.kt_next_entry)(krb5.handle, keytab.handle, entry.as_mut_ptr(), &mut cursor) } {
             0 => {}
             END => break Ok(false),
             code => break check(code).map(|()| false),
         }
-        // SAFETY: the library has filled it in, as it says.
+        // SAFETY: the library has filled it in.
         let name = krb5.name(unsafe { entry.assume_init_ref() }.principal);
-        // SAFETY: its contents are the library's, and nothing borrows from them any more.
+        // SAFETY: the contents are the library's, and nothing borrows from them.
         unsafe { (functions.free_keytab_entry_contents)(krb5.handle, entry.as_mut_ptr()) };
         if name.is_some_and(|name| is_such(&name)) {
             break Ok(true);
@@ -112,7 +108,6 @@ pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl 
     found
 }
 
-/// Type and path with terminator.
 const KEYTAB_NAME_LEN_MAX: usize = 4096 + 16;
 
 impl Drop for Krb5 {
@@ -122,15 +117,14 @@ impl Drop for Krb5 {
     }
 }
 
-/// A private credential cache in memory. Dropping it wipes tickets and keys; the library would keep
-/// them for the life of the process.
+/// Dropping it wipes tickets and keys, which the library would keep for the life of the process.
 pub(crate) struct MemoryCache {
     name: CString,
     pub(super) handle: Handle,
     pub(super) krb5: Krb5,
 }
 
-// SAFETY: as of the context; the cache has a lock of its own.
+// SAFETY: as for the context; the cache has a lock of its own.
 unsafe impl Send for MemoryCache {}
 
 impl MemoryCache {
@@ -139,8 +133,7 @@ impl MemoryCache {
         let krb5 = Krb5::new(gss)?;
         let name = CString::new(format!("MEMORY:vouch-{}", NEXT.fetch_add(1, Ordering::Relaxed))).expect("our own words hold no zero byte");
         let mut handle = null_mut();
-        // SAFETY: the name outlives the call, which copies it; the pointer is to a value that
-        // outlives it too.
+        // SAFETY: the call copies the name; the pointer outlives it.
         check(unsafe { (gss.functions.cc_resolve)(krb5.handle, name.as_ptr(), &mut handle) })?;
         Ok(Self { name, handle, krb5 })
     }
@@ -152,8 +145,7 @@ impl MemoryCache {
 
 impl Drop for MemoryCache {
     fn drop(&mut self) {
-        // SAFETY: the cache is the library's and is not used again through this handle. Another
-        // holder finds it empty.
+        // SAFETY: the cache is not used again through this handle. Another holder finds it empty.
         unsafe { (self.krb5.gss.functions.cc_destroy)(self.krb5.handle, self.handle) };
     }
 }
@@ -162,7 +154,6 @@ impl Drop for MemoryCache {
 /// ticket's session key.
 pub(crate) struct OpenedTicket {
     pub(crate) client: Vec<u8>,
-    /// Seconds since 1970.
     pub(crate) start_s: u64,
     pub(crate) end_s: u64,
     pub(crate) authenticator: Zeroizing<Vec<u8>>,
@@ -191,13 +182,12 @@ impl Opened {
         let opened = Keytab::new(&krb5, keytab).ok().and_then(|keys| {
             // SAFETY: ticket and keytab are the library's, and live.
             let decrypted = check(unsafe { (functions.decrypt_ticket)(krb5.handle, keys.handle, ticket) });
-            // SAFETY: the library fills this in with a structure of its own when it succeeds, which
-            // lives as long as the ticket.
+            // SAFETY: the library filled in a structure of its own, which lives as long as the
+            // ticket.
             let part = decrypted.ok().and_then(|()| unsafe { (*ticket).enc_part2.as_ref() })?;
             Some(krb5.read(part, request).map_or(Self::TicketAlone, Self::All))
         });
-        // SAFETY: the ticket is the library's and is not used again; what was decrypted of it is
-        // wiped.
+        // SAFETY: the ticket is the library's and is not used again; its plaintext is wiped.
         unsafe { (functions.free_ticket)(krb5.handle, ticket) };
         opened
     }
@@ -214,8 +204,8 @@ impl Krb5 {
         let sealed = EncData { magic: 0, enctype, kvno: 0, ciphertext: data(cipher)? };
         let mut authenticator = Zeroizing::new(vec![0; cipher.len()]);
         let mut plain = Data { magic: 0, length: authenticator.len() as u32, data: authenticator.as_mut_ptr().cast() };
-        // SAFETY: the key is the ticket's; all pointers are to values that outlive the call, and
-        // the output has the length that it says.
+        // SAFETY: the key is the ticket's; pointers outlive the call, and the output has its stated
+        // length.
         check(unsafe { (self.gss.functions.decrypt)(self.handle, part.session, AUTHENTICATOR, null(), &sealed, &mut plain) }).ok()?;
         authenticator.truncate(plain.length as usize);
         Some(OpenedTicket {

@@ -170,9 +170,8 @@ macro_rules! functions {
         impl Functions {
             pub(super) fn load(library: &'static Library) -> Result<Functions, libloading::Error> {
                 $(
-                    // SAFETY: the symbol has this type in every release of MIT's library since
-                    // 1.11, and the library stays loaded for the life of the process. It needs
-                    // libkrb5 and libk5crypto, whose symbols are found too.
+                    // SAFETY: the symbol has this type in MIT's library since 1.11, which stays
+                    // loaded. Symbols of libkrb5 and libk5crypto are found too.
                     let $field = unsafe { *library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>($symbol)? };
                 )*
                 Ok(Functions { $($field),* })

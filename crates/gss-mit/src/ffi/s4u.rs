@@ -1,4 +1,4 @@
-//! Functions of libkrb5 for constrained delegation (MS-SFU: S4U2Self and S4U2Proxy).
+//! Constrained delegation by libkrb5.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -23,18 +23,18 @@ pub(crate) struct TicketCache {
 }
 
 impl TicketCache {
-    /// Asks the KDC with a key of the keytab. The ticket is forwardable, which delegation needs.
+    /// The ticket is forwardable, which delegation needs.
     pub(crate) fn with_keytab(gss: &'static Gss, principal: &CStr, keytab: &CStr) -> Result<Self, Status> {
         let cache = MemoryCache::new(gss)?;
         let (krb5, functions) = (&cache.krb5, &gss.functions);
         let own = Principal::parse(krb5, principal)?;
         let keys = Keytab::new(krb5, Some(keytab))?;
         let mut options = null_mut();
-        // SAFETY: the pointer is to a value that outlives the call.
+        // SAFETY: the pointer outlives the call.
         check(unsafe { (functions.init_creds_options)(krb5.handle, &mut options) })?;
         let mut creds = MaybeUninit::<Creds>::zeroed();
-        // SAFETY: the options are the library's; the null pointers are optional parameters; the
-        // credentials outlive the call, which fills them in when it succeeds.
+        // SAFETY: the options are the library's; null parameters are optional; the call fills in
+        // the credentials if it succeeds.
         let code = unsafe {
             (functions.set_forwardable)(options, 1);
             let code =
@@ -45,12 +45,12 @@ impl TicketCache {
         check(code)?;
         // SAFETY: the library has filled them in.
         let end_s = u64::from(unsafe { creds.assume_init_ref() }.times.end_s);
-        // SAFETY: cache, principal and credentials are the library's; the cache copies them.
+        // SAFETY: all are the library's; the cache copies the credentials.
         let stored = unsafe {
             check((functions.cc_initialize)(krb5.handle, cache.handle, own.handle))
                 .and_then(|()| check((functions.cc_store_cred)(krb5.handle, cache.handle, creds.as_mut_ptr())))
         };
-        // SAFETY: their contents are the library's and are not used again; it wipes the key.
+        // SAFETY: the contents are the library's and are not used again; it wipes the key.
         unsafe { (functions.free_cred_contents)(krb5.handle, creds.as_mut_ptr()) };
         drop((own, keys));
         stored.map(|()| Self { cache, end_s })
@@ -64,8 +64,8 @@ impl TicketCache {
     pub(crate) fn for_user(&self, own: &Principal<'_>, user: &Principal<'_>) -> Result<ServiceCreds<'_>, Status> {
         let mut request = request(user.handle, own.handle);
         let (krb5, mut creds) = (&self.cache.krb5, null_mut());
-        // SAFETY: context, cache and principals live; the pointers are to values that outlive the
-        // call, and no certificate is given.
+        // SAFETY: context, cache and principals live; pointers outlive the call, and no certificate
+        // is given.
         check(unsafe {
             (krb5.gss.functions.creds_for_user)(krb5.handle, NO_STORE, self.cache.handle, &mut request, null_mut(), &mut creds)
         })?;
@@ -85,7 +85,7 @@ impl TicketCache {
         let ticket = &evidence.get().ticket;
         request.second_ticket = Data { magic: ticket.magic, length: ticket.length, data: ticket.data };
         let (krb5, mut creds) = (&self.cache.krb5, null_mut());
-        // SAFETY: as above; the evidence's ticket outlives the call, which only reads it.
+        // SAFETY: as above; the call only reads the evidence.
         check(unsafe {
             let flags = CONSTRAINED_DELEGATION | NO_STORE;
             (krb5.gss.functions.get_credentials)(krb5.handle, flags, self.cache.handle, &mut request, &mut creds)
@@ -119,8 +119,7 @@ pub(crate) struct Principal<'a> {
 impl<'a> Principal<'a> {
     fn parse(krb5: &'a Krb5, name: &CStr) -> Result<Self, Status> {
         let mut handle = null_mut();
-        // SAFETY: the name outlives the call, which copies it; the pointer is to a value that
-        // outlives it too.
+        // SAFETY: the call copies the name; the pointer outlives it.
         check(unsafe { (krb5.gss.functions.parse_name)(krb5.handle, name.as_ptr(), &mut handle) })?;
         Ok(Self { handle, krb5 })
     }
@@ -133,7 +132,6 @@ impl Drop for Principal<'_> {
     }
 }
 
-/// A principal as text with its realm.
 pub(crate) fn full_name(gss: &'static Gss, name: &CStr) -> Result<Vec<u8>, Status> {
     let krb5 = Krb5::new(gss)?;
     let principal = Principal::parse(&krb5, name)?;
@@ -164,14 +162,12 @@ impl ServiceCreds<'_> {
         self.krb5.name(self.get().client).unwrap_or_default()
     }
 
-    /// Appends the client's name in the format of cache files.
     pub(crate) fn write_client(&self, out: &mut Vec<u8>) {
         write_principal(self.get().client, out);
     }
 
-    /// Appends a credential in format version 4 of cache files (MIT Kerberos documentation,
-    /// "Credential cache file format"), without addresses and authorization data, which clients do
-    /// not read.
+    /// Format version 4 (MIT Kerberos documentation, "Credential cache file format"), without
+    /// addresses and authorization data, which clients do not read.
     pub(crate) fn write_credential(&self, out: &mut Vec<u8>) {
         let creds = self.get();
         write_principal(creds.client, out);
@@ -193,7 +189,6 @@ impl ServiceCreds<'_> {
         }
     }
 
-    /// Upper bound of what the two functions above append.
     pub(crate) fn written_len_max(&self) -> usize {
         let creds = self.get();
         4096 + creds.session.length as usize + creds.ticket.length as usize + creds.second_ticket.length as usize
@@ -202,13 +197,13 @@ impl ServiceCreds<'_> {
 
 impl Drop for ServiceCreds<'_> {
     fn drop(&mut self) {
-        // SAFETY: the credentials are the library's and are not used again; it wipes the key.
+        // SAFETY: the credentials are not used again; the library wipes the key.
         unsafe { (self.krb5.gss.functions.free_creds)(self.krb5.handle, self.creds) };
     }
 }
 
 fn write_principal(principal: Handle, out: &mut Vec<u8>) {
-    // SAFETY: a principal of the library's, which lives as long as its credentials.
+    // SAFETY: the principal lives as long as its credentials.
     let principal = unsafe { &*principal.cast::<PrincipalData>() };
     let count = u32::try_from(principal.length).unwrap_or(0);
     let components = match principal.components.is_null() {
@@ -227,7 +222,8 @@ fn write_principal(principal: Handle, out: &mut Vec<u8>) {
 /// The bytes at a pointer that may be null if there are none.
 ///
 /// # Safety
-/// The pointer must be null, or to this many bytes that live as long as the result is used.
+///
+/// The pointer must be null, or to `len` bytes that live as long as the result is used.
 unsafe fn bytes<'a>(start: *const u8, len: u32) -> &'a [u8] {
     match start.is_null() {
         true => &[],
@@ -245,7 +241,7 @@ fn write_counted(bytes: &[u8], out: &mut Vec<u8>) {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Creds>() == 120);
 
-/// A buffer that never moves its contents, so that no copy of a key is left behind.
+/// Never moves its contents, so that no copy of a key is left behind.
 pub(crate) fn secret_buffer(len_max: usize) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(Vec::with_capacity(len_max))
 }

@@ -26,8 +26,8 @@ impl<'a> Fattr<'a> {
         Ok(attributes)
     }
 
-    /// Attributes to set, for a server that supports `supported`. ATTRNOTSUPP for an unsupported
-    /// attribute, INVAL for a read-only one (RFC 8881 §5.5), BADXDR for undecodable values.
+    /// ATTRNOTSUPP for an unsupported attribute, INVAL for a read-only one (RFC 8881 §5.5), BADXDR
+    /// for undecodable values.
     pub fn settings(&self, supported: Bitmap) -> Result<Attributes<'a>, Status> {
         if !self.mask.minus(supported).is_empty() {
             return Err(Status::ATTRNOTSUPP);

@@ -1,5 +1,4 @@
-//! Number, name and type of each attribute. Generates the structure of values and both codec
-//! directions. Omits fs_locations_info and mdsthreshold.
+//! Number, name and type of each attribute, except fs_locations_info and mdsthreshold.
 
 use vouch_xdr::{Error, Reader, Writer};
 
@@ -49,7 +48,6 @@ macro_rules! attributes {
                 present
             }
 
-            /// In ascending order; skips absent values.
             pub(super) fn encode_values(&self, mask: Bitmap, w: &mut Writer) {
                 for number in mask.iter() {
                     match number {

@@ -6,11 +6,9 @@ use crate::macros::wire_struct;
 use crate::op::WriteResponse;
 use crate::{Filehandle, Stateid, Status, Wire};
 
-/// `offload_info4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OffloadInfo {
     Done(WriteResponse),
-    /// With the number of bytes copied before.
     Failed(Status, u64),
 }
 

@@ -3,8 +3,7 @@
 use crate::macros::wire_struct;
 use crate::{List, SessionId, SlotId, SlotSeq};
 
-/// Sessions, and calls of each session, that a callback refers to. A session has at most this
-/// number of slots in use.
+/// Sessions, and calls of each session, that a callback refers to.
 pub(crate) const REFERRING_CALLS_MAX: usize = 1024;
 
 wire_struct! {

@@ -4,7 +4,7 @@ use crate::Stateid;
 use crate::macros::wire_struct;
 
 wire_struct! {
-    /// `CLONE4args`. The saved filehandle is the source.
+    /// The saved filehandle is the source.
     #[derive(Copy)]
     pub struct CloneArgs {
         pub source: Stateid,

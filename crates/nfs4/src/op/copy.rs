@@ -7,7 +7,7 @@ use crate::{List, NetLoc, Stateid, Status, Time, Verifier};
 pub(crate) const NET_LOCS_MAX: usize = 64;
 
 wire_struct! {
-    /// `COPY4args`. The saved filehandle is the source.
+    /// The saved filehandle is the source.
     pub struct CopyArgs<'a> {
         pub source: Stateid,
         pub destination: Stateid,

@@ -50,7 +50,6 @@ wire_union! {
     #[derive(Copy)]
     pub enum GetDirDelegationReply = "gddrnf4_status" {
         0 => Granted(ok: GetDirDelegationOk),
-        /// The flag: the server will signal when the delegation is available.
         1 => Unavailable(will_signal: bool),
     }
 }

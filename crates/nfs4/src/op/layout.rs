@@ -57,7 +57,6 @@ wire_struct! {
     pub struct GetdevicelistArgs {
         pub kind: u32,
         pub devices_max: u32,
-        /// After it, the list continues.
         pub cookie: Cookie,
         pub verifier: Verifier,
     }
@@ -127,7 +126,6 @@ wire_struct! {
 
 wire_failure! {
     pub enum LayoutgetFailure {
-        /// The flag: the server will signal when a layout is available.
         LAYOUTTRYLATER => TryLater(bool)
     }
 }

@@ -4,7 +4,7 @@ use crate::macros::wire_struct;
 use crate::{ChangeInfo, Name};
 
 wire_struct! {
-    /// `LINK4args`. The saved filehandle is the file.
+    /// The saved filehandle is the file.
     #[derive(Copy)]
     pub struct LinkArgs<'a> {
         pub name: Name<'a>,

@@ -151,7 +151,6 @@ wire_struct! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoDelegation {
     Contention(bool),
-    /// The flag: the server will signal when resources are available.
     Resource(bool),
     Other(u32),
 }

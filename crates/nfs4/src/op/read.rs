@@ -10,7 +10,6 @@ use crate::{Bytes, Stateid, Status};
 wire_struct! {
     #[derive(Copy)]
     pub struct ReadArgs {
-        /// Of an open, a lock or a delegation, or special.
         pub stateid: Stateid,
         pub offset: u64,
         pub count: u32,

@@ -14,7 +14,6 @@ pub(crate) const READ_PLUS_SEGMENTS_MAX: usize = 64 * 1024;
 wire_struct! {
     #[derive(Copy)]
     pub struct ReadPlusArgs {
-        /// Of an open, a lock or a delegation, or special.
         pub stateid: Stateid,
         pub offset: u64,
         pub count: u32,
@@ -48,7 +47,6 @@ wire_union! {
 wire_struct! {
     pub struct ReadPlusOk<'a> {
         pub eof: bool,
-        /// In file order.
         pub contents: List<Content<'a>, READ_PLUS_SEGMENTS_MAX>,
     }
 }

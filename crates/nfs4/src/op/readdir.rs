@@ -61,7 +61,6 @@ impl<'a> Wire<'a> for ReaddirOk<'a> {
         while r.bool()? {
             DirEntry::decode(r)?;
         }
-        // Excludes the flag for the end of the list.
         let packed = &start[..start.len() - r.remaining() - 4];
         Ok(Self { verifier, entries: DirEntries { packed }, eof: r.bool()? })
     }
@@ -97,8 +96,7 @@ pub struct ReaddirWriter {
 const TAIL_LEN: usize = 8;
 
 impl ReaddirWriter {
-    /// The body (`READDIR4resok`) gets at most `body_len_max` bytes. `None` if an empty body does
-    /// not fit.
+    /// `None` if an empty body (`READDIR4resok`) does not fit into `body_len_max` bytes.
     pub fn begin(w: &mut Writer, verifier: Verifier, body_len_max: usize) -> Option<Self> {
         let result_start = w.len();
         let end_max = (result_start + 8).saturating_add(body_len_max);

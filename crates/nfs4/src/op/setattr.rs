@@ -9,7 +9,6 @@ use crate::{Bitmap, Fattr, Stateid, Status, Wire};
 wire_struct! {
     #[derive(Copy)]
     pub struct SetattrArgs<'a> {
-        /// Of an open for writing if the size changes, or special.
         pub stateid: Stateid,
         pub attrs: Fattr<'a>,
     }

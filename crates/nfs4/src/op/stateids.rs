@@ -14,7 +14,6 @@ wire_struct! {
 
 wire_struct! {
     pub struct TestStateidOk {
-        /// In the order of the arguments.
         pub statuses: List<Status, STATEIDS_MAX>,
     }
 }

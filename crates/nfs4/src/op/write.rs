@@ -18,7 +18,6 @@ wire_enum! {
 wire_struct! {
     #[derive(Copy)]
     pub struct WriteArgs<'a> {
-        /// Of an open, a lock or a delegation, or special.
         pub stateid: Stateid,
         pub offset: u64,
         pub stable: StableHow,

@@ -282,12 +282,10 @@ fn xattrs_of(path: &Path) -> Xattrs {
     Xattrs::new(pairs.collect())
 }
 
-/// New files are then old enough to be trusted.
 pub(crate) fn let_timestamps_age() {
     std::thread::sleep(std::time::Duration::from_millis(3_100));
 }
 
-/// Fails where all tests must run.
 pub(crate) fn skip(why: &str) {
     eprintln!("skipped: {why}");
     assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "a skip under CI: {why}");

@@ -1,8 +1,6 @@
 //! Records every disk operation, then recreates the directory as a power cut after any step may
-//! leave it.
-//!
-//! A seed decides whether unsynced bytes and names are lost, torn or kept. Harsher than any real
-//! file system.
+//! leave it. A seed decides whether unsynced bytes and names are lost, torn or kept. Harsher than
+//! any real file system.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -300,7 +298,6 @@ fn bytes_after_power_cut(file: &Bytes, fate: u64, random: &mut SplitMix64) -> Ve
             bytes[kept..end].fill(0);
             bytes
         }
-        // Blocks contain another file's old bytes.
         _ => {
             let mut bytes = cached.clone();
             bytes[kept..].iter_mut().for_each(|b| *b = random.roll(256) as u8);
