@@ -1,7 +1,6 @@
-//! Compares an export with a local directory: `compare ADDRESS EXPORT DIRECTORY`.
-//!
-//! Compares names, content of regular files, and targets of symbolic links; only names where the
-//! user cannot read the local file. Fails at the first difference.
+//! `compare ADDRESS EXPORT DIRECTORY` compares names, content of regular files, and targets of
+//! symbolic links; only names where the user cannot read the local file. Fails at the first
+//! difference.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -61,7 +60,6 @@ async fn main() -> Result<(), Failure> {
                 Some(FileType::Regular) => {
                     let (comparison, handle) = (comparison.clone(), handle);
                     let limit = comparison.clone();
-                    // A tree can have millions of files.
                     let _permit = limit.permits.acquire().await?;
                     tasks.spawn(async move { comparison.compare_file(&handle, &entry.name, local_path).await });
                 }
@@ -99,7 +97,6 @@ impl Comparison {
         let Ok(local) = std::fs::File::open(&path) else { return Ok(()) };
         let file = loop {
             match self.client.open(directory, name, ShareAccess::READ, None).await {
-                // In grace, or data of the published tree must be fetched first.
                 Err(error) if matches!(error.status(), Some(Status::GRACE | Status::DELAY)) => {
                     tokio::time::sleep(Duration::from_millis(200)).await
                 }

@@ -1,7 +1,5 @@
-//! Lists a directory of an NFSv4 server, or writes a file to standard output: `list_and_read
-//! ADDRESS DIRECTORY [FILE]`, for example `list_and_read 192.0.2.1:2049 /export`.
-//!
-//! Uses NFSv4.2 and AUTH_SYS with the caller's user and group.
+//! `list_and_read ADDRESS DIRECTORY [FILE]`, for example `list_and_read 192.0.2.1:2049 /export`,
+//! lists a directory or writes a file to standard output, with NFSv4.2 and AUTH_SYS.
 
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -53,7 +51,6 @@ async fn list(client: &Client, directory: &Filehandle) -> Result<(), Error> {
 async fn write_file(client: &Client, directory: &Filehandle, name: &[u8]) -> Result<(), Error> {
     let file = loop {
         match client.open(directory, name, ShareAccess::READ, None).await {
-            // The server has just started or is busy.
             Err(error) if matches!(error.status(), Some(Status::GRACE | Status::DELAY)) => {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }

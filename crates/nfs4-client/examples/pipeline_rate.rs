@@ -1,8 +1,6 @@
-//! Measures the call rate of the pipelined driver: `pipeline_rate [ADDRESS [DEPTH [SECONDS
-//! [MINOR]]]]`.
-//!
-//! Each call is a GETATTR of the root. Without an address, a thread gives prepared replies, so that
-//! only the client is measured.
+//! Call rate of the pipelined driver: `pipeline_rate [ADDRESS [DEPTH [SECONDS [MINOR]]]]`. Each
+//! call is a GETATTR of the root. Without an address, a thread gives prepared replies, so that only
+//! the client is measured.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -52,7 +50,7 @@ fn thread_cpu() -> f64 {
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e9
 }
 
-/// For one connection; decodes only the operations of this program.
+/// Decodes only the operations of this program.
 fn start_stub_server() -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

@@ -1,8 +1,7 @@
-//! Tests crash recovery of a server: `survivor ADDRESS DIRECTORY SECONDS [FILE]`.
-//!
-//! Writes, commits, closes and renames files for SECONDS seconds and, if FILE is given, until FILE
-//! exists locally. One file stays open. Meanwhile the caller kills and restarts the server. At the
-//! end the program reads all acknowledged files, and fails if any data is missing.
+//! Crash recovery of a server: `survivor ADDRESS DIRECTORY SECONDS [FILE]` writes, commits, closes
+//! and renames files for SECONDS seconds and, if FILE is given, until FILE exists locally. One file
+//! stays open. Meanwhile the caller kills and restarts the server. At the end all acknowledged
+//! files must have their data.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,10 +22,8 @@ async fn main() -> Result<(), Failure> {
     let start = Instant::now();
     let end = start + Duration::from_secs(seconds.parse()?);
     let start_time = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
-    // The program itself reclaims its open file first.
     let identity =
         Identity { reclaim_complete: false, ..Identity::new(format!("vouch survivor {start_time}"), Verifier(start_time.to_be_bytes())) };
-    // As a kernel client would send them.
     let me = std::fs::metadata("/proc/self")?;
     let user = Plain::sys(&AuthSys { machine_name: b"survivor".to_vec(), uid: me.uid(), gid: me.gid(), ..AuthSys::default() });
     let client = Client::connect(Config::new(address.parse()?, 2, identity, user)).await?;
@@ -71,8 +68,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Under a temporary name first. Starts again if the server restarts, so each step may be
-    /// executed twice.
+    /// Starts again if the server restarts, so each step may be executed twice.
     async fn write_file(&mut self, directory: &Filehandle, number: u64) -> Result<(), Failure> {
         let content = text(number);
         self.retry(|client| {
@@ -106,7 +102,6 @@ impl Worker {
         Ok(self.client.close_file(open_file).await?)
     }
 
-    /// Repeats an operation until the server answers.
     async fn retry<T, F: Future<Output = Result<T, Error>>>(&mut self, mut operation: impl FnMut(Client) -> F) -> Result<T, Error> {
         loop {
             match operation(self.client.clone()).await {

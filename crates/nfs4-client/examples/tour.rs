@@ -1,7 +1,5 @@
-//! Exercises the client's operations: `tour ADDRESS DIRECTORY [MINOR]`.
-//!
-//! Creates and removes files in DIRECTORY. Prints which optional operations the server supports,
-//! and fails if a required operation has a wrong result.
+//! `tour ADDRESS DIRECTORY [MINOR]` creates and removes files in DIRECTORY. It prints which
+//! optional operations the server supports, and fails if a required operation has a wrong result.
 
 use std::time::Duration;
 

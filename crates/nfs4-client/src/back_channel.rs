@@ -1,5 +1,5 @@
-//! Decodes CB_COMPOUND, manages the slots of CB_SEQUENCE, and passes other operations to a handler.
-//! The slot's cache answers a retry.
+//! CB_COMPOUND and the slots of CB_SEQUENCE. A handler executes other operations. The slot's cache
+//! answers a retry.
 
 use vouch_nfs4::cb::{Args, CbSequenceArgs, CbSequenceOk, Op, Results};
 use vouch_nfs4::{CALLBACK_VERSION, CallbackHead, PROC_COMPOUND, PROC_NULL, ReplyWriter, SessionId, SlotId, SlotSeq, Status};
@@ -10,13 +10,11 @@ use vouch_xdr::{Reader, Writer};
 use crate::CallbackSecurity;
 use crate::callback_security::VerifiedCallback;
 
-/// Requested by CREATE_SESSION.
 const OPERATIONS_MAX: u32 = 16;
 
 /// Executes the operations of the server's callbacks.
 pub trait CallbackHandler: Send {
-    /// Executes operations other than CB_SEQUENCE. Must not block: long work starts in the
-    /// background, and the result is OK.
+    /// Must not block: long work starts in the background, and the result is OK.
     fn callback(&mut self, args: &Args<'_>) -> Results<'static>;
 }
 
@@ -74,8 +72,7 @@ impl BackChannel {
         self.slots.fill(Slot::default());
     }
 
-    /// Executes the call in `record` and appends the reply record, or nothing if `record` contains
-    /// no call.
+    /// Appends the reply record, or nothing if `record` contains no call.
     pub fn answer(&mut self, record: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) {
         let call = match Call::decode(record) {
             Ok(call) => call,
@@ -116,7 +113,6 @@ impl BackChannel {
         }
     }
 
-    /// `None` if the head cannot be decoded.
     fn compound(&mut self, args: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) -> Option<()> {
         let mut r = Reader::new(args);
         let head = CallbackHead::decode(&mut r).ok()?;
@@ -182,7 +178,6 @@ impl BackChannel {
     }
 }
 
-/// Appends nothing if protection fails.
 fn write_protected(call: &GssCall, outcome: Accepted<'_>, w: &mut Writer, results: &[u8]) {
     let start = begin_record(w);
     let envelope = Envelope::begin(call, outcome, w);

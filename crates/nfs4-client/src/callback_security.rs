@@ -1,5 +1,5 @@
-//! Authentication of callbacks with RPCSEC_GSS (RFC 8881 §2.10.8.3). The client established the GSS
-//! context, so no other host can send callbacks.
+//! RPCSEC_GSS callbacks (RFC 8881 §2.10.8.3). The client established the context, so no other host
+//! can send callbacks.
 
 use std::sync::Arc;
 

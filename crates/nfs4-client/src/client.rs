@@ -1,5 +1,5 @@
-//! The asynchronous driver (tokio). After a lost connection, the client repeats the calls in flight
-//! with the same slot and sequence number.
+//! The asynchronous driver (tokio). After a lost connection, it repeats the calls in flight with
+//! the same slot and sequence number.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -26,7 +26,6 @@ mod shutdown;
 
 use background::BackgroundTask;
 
-/// TCP, or TLS by rustls.
 type Stream = Box<dyn Io>;
 
 trait Io: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
@@ -113,12 +112,11 @@ struct State {
     /// Tokens of calls that wait for a new context.
     denied_calls: Vec<u64>,
     is_renewing_context: bool,
-    /// No sequence numbers are left. The context is replaced after its calls in flight have
-    /// completed.
+    /// No sequence numbers are left. The context is replaced after its calls in flight.
     is_context_exhausted: bool,
     connections: Vec<Connection>,
     next_token: u64,
-    /// Transaction id of the call that destroys the last context; the channel reports its reply.
+    /// Transaction id of the call that destroys the last context.
     context_end: Option<(u32, oneshot::Sender<()>)>,
     is_closed: bool,
 }
@@ -142,7 +140,6 @@ struct Pending {
     kind: CallKind,
     operations: Vec<u8>,
     count: u32,
-    /// Because of a missing context.
     denials: u8,
     reply: oneshot::Sender<Result<Reply, Error>>,
 }
@@ -197,8 +194,7 @@ impl Client {
         self.shared.state.lock().client
     }
 
-    /// The server reserves management of the client record and its sessions to this client's
-    /// credential (SP4_MACH_CRED).
+    /// Only this client's credential may manage the client record and its sessions (SP4_MACH_CRED).
     pub fn is_protected(&self) -> bool {
         self.shared.state.lock().core.is_protected()
     }
@@ -217,9 +213,8 @@ impl Client {
         Compound::new(self, CallKind::Sessionless)
     }
 
-    /// Registers again after the server has lost the session (BADSESSION, STALE_CLIENTID). The
-    /// session is new, and also the client identifier if the server restarted. Calls in flight
-    /// fail. The caller must reclaim its state.
+    /// After BADSESSION or STALE_CLIENTID. The session is new, and also the client identifier if
+    /// the server restarted. Calls in flight fail. The caller must reclaim its state.
     pub async fn renew(&self) -> Result<(), Error> {
         let mut stream = self.shared.open_stream(0).await?;
         let lost = self.shared.state.lock().core.clear_session();
@@ -231,7 +226,6 @@ impl Client {
             self.register(&mut stream).await?;
         }
         self.add_connection(stream);
-        // Calls may wait for a new context until the failed calls have completed.
         self.shared.start_task(&mut self.shared.state.lock());
         Ok(())
     }
@@ -294,14 +288,12 @@ impl Shared {
         let mut state = self.state.lock();
         for token in tokens {
             if let Some(pending) = state.pending.remove(&token) {
-                // The receiver may have been dropped.
                 let _ = pending.reply.send(Err(Error::Lost));
             }
         }
         self.slot_free.notify_waiters();
     }
 
-    /// On a connection, or for a new context. `None` if no slot is free.
     fn submit(
         self: &Arc<Self>,
         kind: CallKind,
@@ -315,7 +307,6 @@ impl Shared {
         }
         state.next_token += 1;
         let token = state.next_token;
-        // Connections take turns.
         let total = state.connections.len();
         let Some(at) = (0..total).map(|step| (token as usize + step) % total).find(|&at| state.connections[at].link == LinkState::Up)
         else {
@@ -362,7 +353,6 @@ impl Shared {
         Ok(w.into_bytes())
     }
 
-    /// Sends a record on a connection without other calls.
     async fn exchange(
         &self,
         stream: &mut Stream,
@@ -396,7 +386,6 @@ impl Shared {
 
 async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: Stream, wake: Arc<Notify>) {
     loop {
-        // After any failure the client reconnects.
         let _ = transfer(&shared, at, &mut stream, &wake).await;
         let Some(client) = shared.upgrade() else { return };
         if let Some(connection) = client.state.lock().connections.get_mut(at) {
@@ -406,7 +395,6 @@ async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: 
             loop {
                 match client.connect_to_session(at).await {
                     Ok(stream) => return Some(stream),
-                    // The next caller sees the error and registers the client again.
                     Err(Error::Refused { .. }) => return None,
                     failed if client.renew_context_after(&failed).await => {}
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,

@@ -1,5 +1,4 @@
-//! Assigns slots and transaction ids to calls and matches replies. Does no I/O and, in the steady
-//! state, no allocation.
+//! Slots, transaction ids and replies. Does no I/O and, in the steady state, no allocation.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,7 +56,6 @@ impl CallBuilder {
 #[derive(Debug)]
 pub(crate) struct Unprotected {
     pub(crate) tag: CallTag,
-    /// Without the record mark.
     pub(crate) bytes: Range<usize>,
 }
 
@@ -80,7 +78,6 @@ struct InFlightCall {
     context_generation: u32,
 }
 
-/// In transaction ids: one for each slot, and as many for sessionless calls.
 const CALL_PLACES: usize = 2 * SLOTS_MAX;
 const CALL_PLACE_BITS: u32 = CALL_PLACES.trailing_zeros();
 
@@ -140,7 +137,6 @@ impl Core {
         self.is_state_protected = is_protected;
     }
 
-    /// Returns the tokens of calls in flight on the previous session, which are lost.
     pub(crate) fn set_session(&mut self, session: &CreateSessionOk) -> Vec<u64> {
         let lost = self.clear_session();
         self.session = Some(session.session);
@@ -150,7 +146,6 @@ impl Core {
         lost
     }
 
-    /// Returns the tokens of its calls in flight, which are lost.
     pub(crate) fn clear_session(&mut self) -> Vec<u64> {
         self.session = None;
         self.slots = Slots::new(1);
@@ -166,14 +161,12 @@ impl Core {
         places.min(self.outstanding_max().saturating_sub(self.in_flight))
     }
 
-    /// Maximum of calls in flight. One is reserved for session management.
     fn outstanding_max(&self) -> usize {
         let max = self.protection.outstanding_max();
         max.saturating_sub(usize::from(self.minor > 0)).max(1)
     }
 
-    /// `None` if no slot is free or the protection's window is full. Fails without session or
-    /// protection. Then `w` is unchanged.
+    /// `None` if no slot is free or the protection's window is full. `w` is then unchanged.
     pub fn begin(&mut self, token: u64, kind: CallKind, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
         if (kind != CallKind::Sessionless || self.minor == 0) && self.in_flight >= self.outstanding_max() {
             return Ok(None);
@@ -196,9 +189,9 @@ impl Core {
         call.map(Some)
     }
 
-    /// Begins a call again with the same slot, sequence number and operations, for another
-    /// connection. If the server has executed it, it replies from its cache (RFC 8881 §2.10.6.2).
-    /// `None` if `token` is not in flight. O(slots).
+    /// Begins a call again on another connection with the same slot, sequence number and
+    /// operations: the server replies from its cache if it has executed the call (RFC 8881
+    /// §2.10.6.2). `None` if `token` is not in flight. O(slots).
     pub fn begin_again(&mut self, token: u64, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
         let found =
             self.calls.iter().enumerate().find_map(|(at, call)| call.filter(|call| call.token == token).map(|call| (at, call.kind)));
@@ -213,8 +206,7 @@ impl Core {
         self.write_head(at, token, kind, sequence, w).map(Some)
     }
 
-    /// Ends a call after its last operation. If the protection fails, or the call exceeds the
-    /// session's limits, the call is removed from `w`.
+    /// If the protection fails, or the call exceeds the session's limits, it is removed from `w`.
     pub fn end(&mut self, call: CallBuilder, w: &mut Writer) -> Result<(), Error> {
         let start = CallBuilder { ..call };
         let Some(Unprotected { tag, bytes }) = self.end_unprotected(call, w)? else { return Ok(()) };
@@ -225,8 +217,7 @@ impl Core {
         protected
     }
 
-    /// Ends a call that [`Self::protect`] protects later in a batch. Returns its position if it
-    /// needs protection.
+    /// For [`Self::protect`] later. Returns the call's position if it needs protection.
     pub(crate) fn end_unprotected(&mut self, call: CallBuilder, w: &mut Writer) -> Result<Option<Unprotected>, Error> {
         let in_flight = self.calls[call.at].as_mut().expect("a call that was begun is in flight");
         in_flight.count = call.count;

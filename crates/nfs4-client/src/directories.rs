@@ -20,7 +20,7 @@ pub struct Entry {
 const LIST_LEN: u32 = 64 * 1024;
 
 impl Client {
-    /// Fails above `entries_max` entries, because a faulty server could send entries forever.
+    /// Fails above `entries_max` entries: a faulty server could send entries forever.
     pub async fn list(&self, directory: &Filehandle, entries_max: usize) -> Result<Vec<Entry>, Error> {
         let (mut cookie, mut verifier, mut entries) = (Cookie(0), Verifier::default(), Vec::new());
         loop {

@@ -1,4 +1,4 @@
-//! RPCSEC_GSS protection: krb5, krb5i and krb5p. An [`Initiator`] establishes the contexts.
+//! Contexts for krb5, krb5i and krb5p. An [`Initiator`] establishes them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ pub(crate) fn is_context_denial(stat: AuthStat) -> bool {
     matches!(stat, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM)
 }
 
-/// The server lacks the context, or no sequence numbers are left (RFC 2203 §5.3.3.1: MAXSEQ).
+/// Also if no sequence numbers are left (RFC 2203 §5.3.3.1: MAXSEQ).
 pub(crate) fn needs_new_context(error: &Error) -> bool {
     match error {
         Error::Denied(stat) => is_context_denial(*stat),
@@ -40,7 +40,6 @@ pub struct GssProtection {
     random: Box<Random>,
 }
 
-/// Random bytes of the operating system, enough for several hundred confounders.
 struct Random {
     bytes: [u8; 4096],
     used: usize,
@@ -60,12 +59,12 @@ pub enum GssError<E> {
     Stream(#[from] vouch_oncrpc::RecordError),
 }
 
-/// Establishes a context over a temporary connection: it is not bound to a connection. Blocks for
-/// at most 30 seconds whenever the server is silent.
+/// Establishes a context over a temporary connection. Blocks for at most 30 seconds whenever the
+/// server is silent.
 ///
 /// # Errors
-/// Without a ticket, if the server refuses it, or if the server cannot authenticate
-/// itself.
+///
+/// Without a ticket, if the server refuses it, or if the server cannot authenticate itself.
 pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Service) -> Result<GssProtection, GssError<I::Error>> {
     establish_with(address, None, initiator, service)
 }
@@ -166,7 +165,6 @@ impl Random {
             }
             let chunk = &mut self.bytes[self.used..][..out.len()];
             out.copy_from_slice(chunk);
-            // Used random bytes are secret.
             chunk.fill(0);
             self.used += out.len();
             true
@@ -205,7 +203,6 @@ impl Protection for GssProtection {
     }
 
     fn callback_security(&self) -> Option<CallbackSecurity> {
-        // Without random bytes the calls fail first.
         Self::callback_security(self, self.context.service()).ok()
     }
 
@@ -279,8 +276,6 @@ fn seq(tag: CallTag) -> GssSeq {
     GssSeq(u32::try_from(tag.0).expect("tags are GSS sequence numbers"))
 }
 
-/// One message in a full batch: a long READ or WRITE.
 const LONG_MESSAGE_LEN: usize = 1 << 20;
 const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
-/// During context establishment.
 const REPLY_LEN_MAX: usize = 256 * 1024;

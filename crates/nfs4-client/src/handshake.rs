@@ -100,10 +100,9 @@ impl Handshake {
         }
     }
 
-    /// Requests state protection by the credential of the calls (SP4_MACH_CRED, RFC 8881
-    /// §2.10.8.3), and continues without it if the server refuses. The calls must have integrity
-    /// ([`Core::has_integrity`]). Afterwards each connection must be bound to the session before
-    /// use.
+    /// Requests SP4_MACH_CRED (RFC 8881 §2.10.8.3), and continues without it if the server refuses.
+    /// The calls must have integrity ([`Core::has_integrity`]). Afterwards each connection must be
+    /// bound to the session before use.
     #[must_use]
     pub(crate) const fn with_state_protection(mut self, requested: bool) -> Self {
         self.is_protected = requested;
@@ -154,8 +153,6 @@ impl Handshake {
                     owner,
                     flags: ExchangeIdFlags::USE_NON_PNFS,
                     state_protect: match self.is_protected {
-                        // All calls use one credential, so the machine credential needs no
-                        // permission for other users.
                         true => StateProtect::MachineCred(StateProtectOps { must_enforce: ENFORCED, must_allow: Bitmap::EMPTY }),
                         false => StateProtect::None,
                     },
@@ -192,8 +189,8 @@ impl Handshake {
                 self.is_protected = matches!(ok.state_protect, StateProtectReply::MachineCred(_));
                 Stage::CreateSession(ok.client, ok.seq)
             }
-            // Servers without state protection return various errors. Other errors will occur again
-            // without it.
+            // Servers without state protection return various errors. Other errors will occur
+            // again.
             (Stage::ExchangeId, Results::ExchangeId(Err(_))) if self.is_protected => {
                 self.is_protected = false;
                 Stage::ExchangeId
@@ -210,8 +207,8 @@ impl Handshake {
                     false => Stage::Done,
                 }
             }
-            // Starts again with EXCHANGE_ID, whose reply has the next sequence number. Servers
-            // differ in whether a refused CREATE_SESSION advances it.
+            // With EXCHANGE_ID again: servers differ in whether a refused CREATE_SESSION advances
+            // the sequence number.
             (Stage::CreateSession(..), Results::CreateSession(Err(status)))
                 if self.is_callback_security_optional
                     && !self.is_callback_security_refused
@@ -221,7 +218,6 @@ impl Handshake {
                 self.is_callback_security_refused = true;
                 Stage::ExchangeId
             }
-            // The server may remember it from an earlier session.
             (Stage::ReclaimComplete, Results::ReclaimComplete(Ok(()) | Err(Status::COMPLETE_ALREADY))) => Stage::Done,
             (Stage::SetClientId, Results::Setclientid(Ok(ok))) => {
                 self.client = ok.client;
@@ -239,7 +235,6 @@ impl Handshake {
     }
 }
 
-/// Binds a connection for calls and, if the server agrees, callbacks.
 pub(crate) const fn bind(session: SessionId) -> Args<'static> {
     Args::BindConnToSession(BindConnArgs { session, dir: ChannelDirClient::ForeOrBoth, rdma: false })
 }

@@ -73,9 +73,7 @@ impl Submitter {
         &mut self.outputs[at].bytes
     }
 
-    /// True if more calls remain.
     fn protect_batch(&mut self) -> Result<bool, Error> {
-        // Without a target length, only the number of calls limits a batch.
         let len_max = Some(self.core.batch_len()).filter(|&len| len > 0).unwrap_or(usize::MAX);
         let mut calls: Vec<OutgoingCall<'_>> = Vec::new();
         let (mut len, mut more) = (0, false);
@@ -216,8 +214,8 @@ impl Pipeline {
         &mut self.submitter
     }
 
-    /// Sends submitted calls, waits for replies for at most `timeout`, and passes each to
-    /// `on_reply`. Returns their number.
+    /// Sends submitted calls, waits at most `timeout` for replies, and passes each to `on_reply`.
+    /// Returns their number.
     pub fn poll(
         &mut self,
         timeout: Option<Duration>,
@@ -247,12 +245,10 @@ impl Pipeline {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(error) => return Err(error.into()),
                 }
-                // Further received data joins the batch.
                 if !connection.input.is_drained() && connection.input.buffered_len() < batch_len {
                     continue;
                 }
                 replies += handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
-                // The end of the stream may arrive with the last bytes.
                 if connection.input.is_drained() && !ready.intersects(ENDED) {
                     break;
                 }
@@ -262,8 +258,7 @@ impl Pipeline {
         Ok(replies)
     }
 
-    /// False at the timeout. O(connections), but few runs have more than one; ppoll(2) has timeouts
-    /// in nanoseconds.
+    /// False at the timeout. ppoll(2) has timeouts in nanoseconds.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() });
         let (mut one, mut many);
@@ -315,8 +310,7 @@ impl Pipeline {
     }
 }
 
-/// Opens replies in a batch and passes them on one by one. Reports an invalid reply after the valid
-/// ones.
+/// One by one after opening. Reports an invalid reply after the valid ones.
 fn handle_input(
     connection: &mut Connection,
     at: usize,
@@ -356,7 +350,6 @@ fn handle_input(
 }
 
 impl Output {
-    /// All sendable bytes are written.
     fn is_sent(&self) -> bool {
         self.written == self.sendable_len()
     }
@@ -384,10 +377,8 @@ impl Output {
     }
 }
 
-/// Enough for the widest vector instructions.
 const BATCH_CALLS_MAX: usize = 64;
 
-/// Written bytes to remove from the front of the buffer.
 const COMPACT_LEN_MIN: usize = 1 << 20;
 
 const READABLE: PollFlags = PollFlags::IN.union(ENDED);

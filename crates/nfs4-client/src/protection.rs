@@ -1,5 +1,4 @@
-//! The interface between calls and their protection, and AUTH_NONE and AUTH_SYS, which protect
-//! nothing.
+//! The interface of protections, and AUTH_NONE and AUTH_SYS, which protect nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,8 +72,8 @@ pub trait Protection: Send {
         false
     }
 
-    /// Altered calls are detected, so that a server can bind the client record and sessions to the
-    /// caller's credential (RFC 8881 §2.10.8.3).
+    /// The server can then bind the client record and sessions to the caller's credential (RFC 8881
+    /// §2.10.8.3).
     fn has_integrity(&self) -> bool {
         false
     }
@@ -95,14 +94,12 @@ pub trait Protection: Send {
         None
     }
 
-    /// Maximum of calls in flight. The server may drop calls outside its sequence window (RFC 2203
-    /// §5.3.3.1).
+    /// The server may drop calls outside its sequence window (RFC 2203 §5.3.3.1).
     fn outstanding_max(&self) -> usize {
         usize::MAX
     }
 
-    /// The record, with its mark, that destroys the context at the server. No call may follow.
-    /// `None` without a context.
+    /// With the record mark. No call may follow. `None` without a context.
     fn destroy_context(&mut self, _xid: u32) -> Option<Vec<u8>> {
         None
     }

@@ -21,8 +21,6 @@ pub struct RecordBuffer {
     fault: Option<Error>,
     is_drained: bool,
     joined: Vec<Vec<u8>>,
-    /// By the last [`Self::take`]: a position in `bytes`, or `None` for the next record in
-    /// `joined`.
     taken: Vec<Option<Range<usize>>>,
 }
 
@@ -60,14 +58,13 @@ impl RecordBuffer {
             self.bytes.resize(self.bytes.len() + READ_LEN, 0);
         }
         let n = stream.read(&mut self.bytes[self.end..])?;
-        // Fewer bytes may be the rest of a TLS record.
         self.is_drained = n < self.bytes.len() - self.end;
         self.end += n;
         Ok(n)
     }
 
-    /// The last read returned less than the buffer could hold, so another read would only return
-    /// EAGAIN (epoll(7), edge-triggered use).
+    /// The last read did not fill the buffer, so another would only return EAGAIN (epoll(7),
+    /// edge-triggered use).
     pub(crate) const fn is_drained(&self) -> bool {
         self.is_drained
     }
@@ -77,8 +74,7 @@ impl RecordBuffer {
         self.end - self.start
     }
 
-    /// All complete records in order, modifiable in place. An error is reported by the call after
-    /// the one that returns the preceding records.
+    /// In order, modifiable in place. An error is reported after the preceding records.
     pub fn take(&mut self) -> Result<Vec<&mut [u8]>, Error> {
         self.taken.clear();
         self.joined.clear();
@@ -110,13 +106,11 @@ impl RecordBuffer {
         Ok(records)
     }
 
-    /// A position in `bytes`, or `None` for the last record in `joined`.
     fn next_record(&mut self) -> Result<Option<Option<Range<usize>>>, Error> {
         loop {
             let bytes = &self.bytes[self.start..self.end];
             let Some(&mark) = bytes.first_chunk::<RECORD_MARK_LEN>() else { return Ok(None) };
             let mark = u32::from_be_bytes(mark);
-            // Waits for an incomplete fragment unless it is too long, which the reader reports.
             let (len, last) = ((mark & (u32::MAX >> 1)) as usize, mark >> 31 == 1);
             let whole = bytes.len() >= RECORD_MARK_LEN + len;
             if len <= self.record_len_max && !whole {
@@ -154,7 +148,6 @@ mod tests {
 
     #[test]
     fn takes_complete_records_from_any_split_of_the_stream() {
-        // The second record has two fragments (RFC 5531 §11).
         let stream = [&[0x80, 0, 0, 2, 1, 2][..], &[0, 0, 0, 1, 3], &[0x80, 0, 0, 1, 4]].concat();
         let whole = [vec![1, 2], vec![3, 4]];
         assert_eq!(records(&[&stream]), whole);

@@ -8,7 +8,6 @@ pub(crate) const SLOTS_MAX: usize = 1024;
 pub(crate) struct Slots {
     seqs: Vec<SlotSeq>,
     free: [u64; SLOTS_MAX / 64],
-    /// The server can reduce it.
     limit: usize,
     in_use: usize,
 }
@@ -25,7 +24,7 @@ impl Slots {
         self.limit.saturating_sub(self.in_use)
     }
 
-    /// The lowest free slot, so that the highest slot in use stays low.
+    /// The lowest, so that the highest slot in use stays low.
     pub(crate) fn acquire(&mut self) -> Option<(usize, SlotSeq)> {
         let word = self.free.iter().position(|&word| word != 0)?;
         let at = word * 64 + self.free[word].trailing_zeros() as usize;

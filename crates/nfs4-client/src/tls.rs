@@ -31,7 +31,6 @@ impl TlsClient {
         Ok(TlsClient { config: credentials::client_config(files)?, server: name })
     }
 
-    /// Blocks.
     pub(crate) fn upgrade(&self, mut stream: TcpStream) -> Result<Stream, Error> {
         let reply = crate::pipeline::exchange(&mut stream, &probe(PROBE_XID), PROBE_LEN_MAX)?;
         check_probe(&reply, PROBE_XID)?;
@@ -52,7 +51,6 @@ impl TlsClient {
         }
     }
 
-    /// By rustls's own records.
     pub(crate) async fn upgrade_async(
         &self,
         mut stream: tokio::net::TcpStream,
@@ -60,7 +58,6 @@ impl TlsClient {
         stream.write_all(&probe(PROBE_XID)).await?;
         let mut mark = [0; RECORD_MARK_LEN];
         stream.read_exact(&mut mark).await?;
-        // One fragment; nothing may follow it before the handshake.
         let len = (u32::from_be_bytes(mark) & (u32::MAX >> 1)) as usize;
         if len > PROBE_LEN_MAX {
             return Err(Error::Mismatch("the reply to the TLS probe is too long"));
@@ -119,7 +116,6 @@ impl Stream {
         }
     }
 
-    /// Sealed bytes wait for room in the socket.
     pub(crate) fn has_pending(&self) -> bool {
         matches!(self, Stream::Tls(stream) if stream.has_pending())
     }

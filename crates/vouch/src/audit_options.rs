@@ -78,7 +78,6 @@ impl AuditArgs {
     }
 }
 
-/// Room for a header, a seal and some records.
 const SEGMENT_LEN_MIN: u64 = 4096;
 
 fn parse_segment(text: &str) -> Result<u64, String> {

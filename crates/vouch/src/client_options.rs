@@ -83,8 +83,6 @@ pub(crate) struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// Replicas of a tree. The command line is for all trees; without it, the configuration's table
-    /// of the tree decides.
     pub(crate) fn tree_options(&self, name: &TreeName) -> TreeOptions {
         let configured = config::loaded().by_name(name).and_then(|(_, tree)| tree.tree_options());
         configured.filter(|_| self.replica.is_empty()).unwrap_or_else(|| self.common_tree_options())
@@ -127,7 +125,6 @@ impl ClientArgs {
         self.timeout.min(CONNECT_MAX)
     }
 
-    /// Whether URLs are reached through a proxy, which resolves their hosts.
     fn has_proxy(&self) -> bool {
         let variables = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
         self.proxy.iter().any(|proxy| proxy != "DIRECT")
@@ -146,7 +143,7 @@ impl ClientArgs {
         }
     }
 
-    /// Creates the client, and opens the trees with key statements.
+    /// Also opens the trees with key statements.
     pub(crate) async fn client(&self) -> Outcome<Arc<Client>> {
         self.client_before(None).await
     }
@@ -180,10 +177,9 @@ impl ClientArgs {
     }
 }
 
-/// The given directories, and the administrator's.
 pub(crate) fn statement_directories(given: &[PathBuf]) -> Outcome<Vec<PathBuf>> {
     for dir in given {
-        // The user who names a directory relies on its statements.
+        // A named directory must exist: the user relies on its statements.
         std::fs::read_dir(dir)
             .map_err(|error| Failure::input(dir.display(), error).cure("give a directory of key statements that this user may read"))?;
     }
@@ -200,16 +196,14 @@ async fn check_listed(tree: &Tree, listed: &TreePath) -> Result<(), vouch_tree_c
     if found.is_directory() { Ok(()) } else { Err(vouch_tree_client::Error::NotADirectory { path: listed.path.clone() }) }
 }
 
-/// Trees with key statements stay open until the process ends; the client itself does not hold
-/// them.
+/// The client does not hold them.
 static STATEMENT_TREES: Mutex<Vec<Arc<Tree>>> = Mutex::new(Vec::new());
 
 pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().at("runtime")?.block_on(work)
 }
 
-/// Root's directory, or the user's by the XDG base directory specification; `None` for a user
-/// without a home.
+/// Root's directory, or the user's (XDG base directory specification); `None` without a home.
 fn place(of_root: &str, variable: &str, below_home: &str) -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(of_root.into());

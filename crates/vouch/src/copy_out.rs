@@ -1,5 +1,4 @@
-//! Writes files of a published tree to a local directory with all permitted metadata. Works
-//! relative to open directories: no path is too long, and no link on the way is followed.
+//! Works relative to open directories: no path is too long, and no link on the way is followed.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -65,7 +64,6 @@ impl Place {
         rustix::fs::linkat(&first.dir, &*first.name, &self.dir, &*self.name, AtFlags::empty()).map_err(io::Error::from).at(self)
     }
 
-    /// All but directories.
     pub(crate) async fn write(&self, tree: &Arc<Tree>, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let mut written = Written::default();
         if is_device(inode) && !keep.devices {
@@ -122,7 +120,6 @@ impl Place {
         let reader = tree.open_file(blob.clone());
         let mut offset = 0;
         while offset < blob.size {
-            // One seek suffices for a file without holes.
             let Some(data) = tree.seek(blob, offset, Seek::Data).await? else { break };
             let end = tree.seek(blob, data, Seek::Hole).await?.unwrap_or(blob.size);
             offset = data;
@@ -142,7 +139,7 @@ impl Place {
     }
 
     /// Sets owner, then mode (a change of owner clears set-id bits), then attributes, then times,
-    /// all through the open object: a rename in the destination can't redirect them.
+    /// through the open object: a rename in the destination can't redirect them.
     pub(crate) async fn metadata(&self, object: &OwnedFd, tree: &Tree, inode: &Inode, keep: Keep) -> Outcome<Written> {
         let (mut not_kept, mut left_out) = (0, 0);
         let mut lost = |what: &str, error: rustix::io::Errno| {
@@ -167,12 +164,10 @@ impl Place {
             left_out += 1;
         }
         let is_link = inode.file_type() == FileType::Symlink;
-        // Works for objects opened by O_PATH too, and reaches a symbolic link itself.
         let path = format!("/proc/self/fd/{}", object.as_raw_fd());
         if keep.xattrs && inode.xattrs.size > 0 {
             for (name, value) in tree.xattrs(inode).await?.pairs() {
-                // Under another owner a capability or label would grant other rights, like a set-id
-                // bit.
+                // A capability or label grants rights like a set-id bit.
                 let grants_rights = name.starts_with(b"security.") || name.starts_with(b"trusted.");
                 if grants_rights && keep.owner && !keep.privileges {
                     tracing::info!(path = %self, "attribute {} left out", vouch_daemon::printable::printable(name));

@@ -1,4 +1,4 @@
-//! The command lines and settings that README.md, docs/ and packaging/ show are valid.
+//! The command lines and settings in README.md, docs/ and packaging/ are valid.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,12 +22,11 @@ fn pages() -> Vec<(PathBuf, String)> {
     paths.map(|path| (path.clone(), fs::read_to_string(path).expect("UTF-8"))).collect()
 }
 
-/// Lines of code blocks, without their indentation; an empty line between two blocks.
 fn code(page: &str) -> impl Iterator<Item = &str> {
     page.lines().map(|line| line.strip_prefix("    ").unwrap_or_default())
 }
 
-/// Command lines after a prompt, without the prompt. A line that ends with a backslash continues.
+/// A line that ends with a backslash continues.
 fn command_lines(page: &str) -> Vec<String> {
     let (mut lines, mut is_open) = (Vec::<String>::new(), false);
     for line in code(page) {
@@ -48,7 +47,7 @@ fn command_lines(page: &str) -> Vec<String> {
     lines
 }
 
-/// The words of each simple command of a shell line, as far as examples need a shell.
+/// As far as examples need a shell.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let (mut commands, mut words, mut word, mut quote) = (Vec::new(), Vec::new(), None::<String>, None);
     let mut characters = line.chars().peekable();
@@ -113,8 +112,8 @@ fn is_setting(line: &str) -> bool {
     key.is_some_and(|key| key.starts_with(|first: char| first.is_ascii_lowercase()) && !key.contains([' ', '.']))
 }
 
-/// Runs of lines of TOML, each a file of its own. Files of other programs have no table of ours, and
-/// no line before them that names a file of ours.
+/// Each run is a file of its own. Files of other programs have no table of ours, and no line before
+/// them that names a file of ours.
 fn settings<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut files = vec![(false, String::new())];
     for line in lines.map(str::trim_end) {
@@ -134,7 +133,6 @@ fn settings<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     files.into_iter().filter(is_ours).map(|(_, file)| file).collect()
 }
 
-/// A configuration and its faults.
 fn read(file: &str) -> (Config, Vec<Problem>) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("vouch.toml");

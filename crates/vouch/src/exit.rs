@@ -1,5 +1,4 @@
-//! Exit codes and error lines. A failure has its place, cause and remedy; the code that raises it
-//! states the remedy.
+//! Exit codes and error lines. The code that raises a failure states its remedy.
 
 use std::fmt;
 use std::io;
@@ -39,7 +38,6 @@ impl Code {
     }
 }
 
-/// Failure of a command: place, cause and remedy.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// Path, name or option; empty if the cause names it.
@@ -56,7 +54,6 @@ pub(crate) enum Cause {
     NotFound(String),
     /// A check of authenticity or freshness failed.
     Refused(String),
-    /// A peer did not answer.
     Unreachable(String),
     Io(io::Error),
     KeyFile(vouch_tree::keyfile::Error),
@@ -75,7 +72,6 @@ pub(crate) enum Cause {
     Incomplete(String),
     /// Stopped by a signal.
     Interrupted,
-    /// Everything is printed; only the exit code matters.
     Silent(Code),
 }
 
@@ -216,7 +212,6 @@ fn code_of_source(error: &io::Error) -> Code {
     match (tree, error.kind()) {
         (Some(error), _) => code_of_client(error),
         (None, io::ErrorKind::NotFound) => Code::NotFound,
-        // A file instead of a directory, or an invalid name.
         (None, io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput) => Code::BadInput,
         (None, _) => Code::LocalIo,
     }
@@ -251,7 +246,6 @@ impl Failure {
         Failure::new("stopped", Cause::Interrupted)
     }
 
-    /// The command has printed its findings; only the exit code matters.
     pub(crate) fn silent(code: Code) -> Failure {
         Failure::new("", Cause::Silent(code))
     }
@@ -271,7 +265,6 @@ impl Failure {
         matches!(&*self.cause, Cause::Io(error) if full(error))
     }
 
-    /// The reader of standard output is gone, which is no error.
     fn is_closed_pipe(&self) -> bool {
         matches!(&*self.cause, Cause::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -1,5 +1,4 @@
-//! Key directories: file names, permissions, and protection from overwriting. File formats are in
-//! `vouch_tree::keyfile`.
+//! File names, permissions, and protection from overwriting. Formats: `vouch_tree::keyfile`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -27,7 +26,6 @@ pub(crate) fn create_directory(dir: &Path) -> Outcome {
         return Ok(());
     }
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    // A missing parent was created, so "not found" means that the file system can't create it.
     made.map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound { io::Error::other("this file system cannot create directories") } else { error }
     })
@@ -39,7 +37,6 @@ pub(crate) fn create_directory(dir: &Path) -> Outcome {
 pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Outcome {
     let written = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).and_then(|mut file| {
         file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| {
-            // Removes a half-written key.
             let _ = std::fs::remove_file(path);
         })
     });
@@ -80,7 +77,6 @@ pub(crate) fn read_secret(path: &Path, role: Role, passphrase: &PassphraseArgs) 
     keyfile::read_secret(role, &text, passphrase.as_ref().map(|text| text.as_bytes())).at(path.display())
 }
 
-/// Device and inode of `dir` and of its private keys, which must not be published.
 pub(crate) fn identities(dir: &Path) -> Vec<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     let places = [dir.to_owned(), dir.join(ROOT_KEY), dir.join(SIGNING_KEY)];

@@ -1,5 +1,5 @@
-//! The `vouch` command: parses arguments, connects sockets, files and terminals to the other
-//! crates, and reports. Decisions on trust and formats are in the `vouch-tree*` crates.
+//! Parses arguments, connects sockets, files and terminals to the other crates, and reports.
+//! Decisions on trust and formats are in the `vouch-tree*` crates.
 
 mod audit_options;
 mod cli;

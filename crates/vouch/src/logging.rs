@@ -1,5 +1,5 @@
-//! Logging to standard error, to a file, or for background processes to the system's log; as text
-//! or JSON. A failure to write the log is ignored.
+//! To standard error, a file or, for background processes, the system's log. A failure to write the
+//! log is ignored.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
@@ -28,7 +28,7 @@ pub(crate) fn start(global: &Global) -> Outcome {
         None => (BoxMakeWriter::new(|| LogOutput), io::stderr().is_terminal()),
         Some(path) => (BoxMakeWriter::new(Arc::new(File::options().create(true).append(true).open(path).at(path.display())?)), false),
     };
-    // Reporting a broken pipe to that same pipe would end the process.
+    // A broken pipe reported to that same pipe would end the process.
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).log_internal_errors(false);
     let layer = match global.log_format {
         LogFormat::Text => layer.with_ansi(colour).with_target(false).with_filter(filter).boxed(),
@@ -38,7 +38,7 @@ pub(crate) fn start(global: &Global) -> Outcome {
     started.map_err(|error| Failure::usage("log", error))
 }
 
-/// The FUSE library warns about mounts that we have unmounted ourselves.
+/// It warns about mounts that we have unmounted ourselves.
 const QUIET: &str = "fuser::session=error";
 
 const JOURNAL_LEVEL: &str = "info";

@@ -1,5 +1,4 @@
-//! `mount.vouch`, the helper of mount(8): translates `mount.vouch NAME DIR -o OPTIONS` to the
-//! arguments of `vouch mount`.
+//! `mount.vouch NAME DIR -o OPTIONS`, as called by mount(8), becomes `vouch mount`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -30,9 +29,8 @@ pub(crate) const fn exit_code(code: Code) -> u8 {
     }
 }
 
-/// Translates the arguments after the program's name.
-///
 /// # Errors
+///
 /// Options that neither mount(8) nor `vouch mount` knows, without -s.
 pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
     let (mut places, mut options) = (Vec::new(), Vec::new());
@@ -71,7 +69,6 @@ pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
             Err(_) => {}
         }
     }
-    // mount(8) makes a path of a name that is also a file in its working directory.
     if tree.as_bytes().starts_with(b"/") {
         let why = "is a path, not the name of a tree";
         return Err(usage(&tree.to_string_lossy(), why)
@@ -140,7 +137,6 @@ fn usage(what: &str, why: &str) -> Failure {
     Failure::usage(what, why)
 }
 
-/// mount(8): incorrect invocation.
 const INVOCATION: u8 = 1;
 
 pub(crate) const MOUNT_FAILURE: u8 = 32;

@@ -32,7 +32,6 @@ pub(crate) fn json_line(value: &impl Serialize) -> Outcome {
     })
 }
 
-/// A number of bytes in powers of 1024.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
 }

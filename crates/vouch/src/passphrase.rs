@@ -1,5 +1,4 @@
-//! Passphrases from a file or a terminal prompt; never from an argument, which other users could
-//! read.
+//! From a file or a terminal prompt; never from an argument, which other users could read.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -29,7 +28,6 @@ impl PassphraseArgs {
         }
     }
 
-    /// From the file, or asked twice.
     pub(crate) fn ask_new(&self) -> Outcome<Zeroizing<String>> {
         if let Some(path) = &self.passphrase_file {
             return from_file(path);

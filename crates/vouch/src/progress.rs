@@ -42,7 +42,7 @@ pub(crate) struct Drawer {
 }
 
 impl Drawer {
-    /// Calls `draw` a few times a second. Without a thread, work continues without progress.
+    /// Without a thread, work continues without progress.
     pub(crate) fn start(draw: impl Fn() + Send + 'static) -> Drawer {
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::Builder::new()

@@ -1,5 +1,4 @@
-//! The start of the program: the command line, completed by the configuration; the subcommand; the
-//! exit code.
+//! The command line, completed by the configuration; the subcommand; the exit code.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -12,8 +11,8 @@ use crate::exit::{At as _, Cause, Code, Failure, code_of};
 use crate::mount_helper::Request;
 use crate::{config, interrupt, logging, mount_helper};
 
-/// Runs the command line of this process. Prints at most one line `vouch: <what>: <why>; <remedy>`
-/// to standard error, and returns the documented exit code.
+/// Prints at most one line `vouch: <what>: <why>; <remedy>` to standard error, and returns the
+/// documented exit code.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if !arguments.first().is_some_and(|program| mount_helper::is_helper(program)) {
@@ -35,8 +34,8 @@ fn run(arguments: Vec<OsString>) -> Code {
     vouch_tree_bucket::register();
     let name = cli.command.name();
     let outcome = logging::start(&cli.global).and_then(|()| {
-        // A replica starts this thread inside its sandbox, because the sandbox does not cover
-        // running threads. Mounts and exports handle SIGHUP themselves.
+        // A replica starts this thread inside its sandbox, which does not cover running threads.
+        // Mounts and exports handle SIGHUP themselves.
         if !matches!(cli.command, Command::Serve(_) | Command::Gateway(_) | Command::Export(_) | Command::Mount(_)) {
             interrupt::watch().at("signals")?;
         }
@@ -51,7 +50,6 @@ fn run(arguments: Vec<OsString>) -> Code {
 fn parse(arguments: Vec<OsString>) -> Result<Cli, Code> {
     let applied = config::complete(arguments).map_err(|failure| report("config", &failure))?;
     Cli::try_parse_from(&applied.arguments).map_err(|error| {
-        // Help and version go to standard output and are no error, even into a closed pipe.
         let _ = error.print();
         for note in applied.notes_on(&error) {
             let _ = writeln!(io::stderr(), "note: {note}");
@@ -62,7 +60,6 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Code> {
 
 fn report(name: &str, failure: &Failure) -> Code {
     if !matches!(*failure.cause, Cause::Silent(_)) {
-        // Standard error may be a closed pipe.
         let _ = writeln!(io::stderr(), "vouch: {name}: {failure}");
     }
     code_of(&failure.cause)

@@ -1,5 +1,4 @@
-//! Key statements: made by the root key or read from a file, then printed, written, or added to
-//! databases.
+//! Made by the root key or read from a file, then printed, written, or added to databases.
 
 use std::path::{Path, PathBuf};
 
@@ -45,8 +44,7 @@ impl StatementArgs {
         self.statement.is_some()
     }
 
-    /// Makes the statement, or reads and verifies it; then stores it as requested. `body`: `None`
-    /// for an existing statement.
+    /// `body`: `None` for an existing statement.
     pub(crate) fn carry_out(&self, body: Option<Body>, fits: impl FnOnce(&Body) -> bool) -> Outcome {
         let statement = match (&self.keys, &self.statement, body) {
             (_, Some(path), _) => KeyStatement::parse(&keys::read_small(path)?).at(path.display())?,

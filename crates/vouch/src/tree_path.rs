@@ -1,5 +1,4 @@
-//! A tree name with a path: `@HOST[:PORT],HOSTID/a/b`, or a short name of the configuration:
-//! `tools/a/b`.
+//! `@HOST[:PORT],HOSTID/a/b`, or by a short name of the configuration: `tools/a/b`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -23,9 +22,6 @@ pub(crate) struct TreePath {
 
 impl TreePath {
     /// Knows the short names of this process's configuration.
-    ///
-    /// # Errors
-    /// Bad input, with the shape of a name as the remedy.
     pub(crate) fn parse(argument: &OsStr) -> Outcome<TreePath> {
         TreePath::parse_with(argument, config::loaded())
     }
@@ -45,7 +41,7 @@ impl TreePath {
         Ok(TreePath { name, path: path.to_vec() })
     }
 
-    /// Last component; `None` for the root.
+    /// `None` for the root.
     pub(crate) fn last(&self) -> Option<&[u8]> {
         self.path.split(|&b| b == b'/').rfind(|part| !part.is_empty() && *part != b".")
     }
@@ -60,12 +56,9 @@ fn unknown(name: &str, config: &Config) -> Failure {
 
 const SHORT_NAMES_SHOWN: usize = 8;
 
-/// A tree at one revision, and the trees that its symbolic links lead to.
 pub(crate) struct OpenTree {
     client: Arc<Client>,
-    /// The named tree.
     first: (Arc<Tree>, Arc<Revision>),
-    /// The tree where the last path ended.
     pub(crate) tree: Arc<Tree>,
     pub(crate) revision: Arc<Revision>,
     is_chosen: bool,
@@ -87,7 +80,7 @@ impl OpenTree {
         Ok(OpenTree::new(&self.client, self.tree.clone(), revision, true))
     }
 
-    /// True if `error` means that replicas dropped this revision. Then a newer one is opened.
+    /// Opens a newer revision if `error` means that replicas dropped this one.
     pub(crate) async fn moves_on(&mut self, error: &vouch_tree_client::Error) -> bool {
         let is_first = Arc::ptr_eq(&self.tree, &self.first.0);
         if (self.is_chosen && is_first) || !matches!(error, vouch_tree_client::Error::Missing { .. }) {
@@ -104,8 +97,7 @@ impl OpenTree {
         true
     }
 
-    /// The file at `path` of the named tree. Follows symbolic links, also into other trees:
-    /// [`OpenTree::tree`] is then the last one.
+    /// Follows symbolic links, also into other trees: [`OpenTree::tree`] is then the last one.
     pub(crate) async fn follow(&mut self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
         (self.tree, self.revision) = self.first.clone();
         let mut path = path.to_vec();
@@ -162,8 +154,7 @@ impl OpenTree {
     }
 }
 
-/// The tree that a symbolic link leads to: the first tree name in its target, as in
-/// `/vouch/@HOST,HOSTID/a`.
+/// The first tree name in its target, as in `/vouch/@HOST,HOSTID/a`.
 fn tree_of_link(target: &[u8], rest: &[u8]) -> Option<TreePath> {
     let start = target.iter().enumerate().find(|(at, byte)| **byte == b'@' && (*at == 0 || target[at - 1] == b'/'))?.0;
     let mut found = TreePath::parse(OsStr::from_bytes(&target[start..])).ok()?;
@@ -174,12 +165,10 @@ fn tree_of_link(target: &[u8], rest: &[u8]) -> Option<TreePath> {
     Some(found)
 }
 
-/// Adds the links that led to a failure.
 fn along(chain: &[String], failure: Failure) -> Failure {
     if chain.is_empty() { failure } else { failure.reached_by(&chain.join(" -> ")) }
 }
 
-/// Links from tree to tree in one path.
 const TREES_MAX: usize = 16;
 
 #[cfg(test)]

@@ -34,7 +34,6 @@ pub(crate) fn parse_date(text: &str) -> Result<u64, String> {
     u64::try_from(parse_instant(text)?.as_second()).map_err(|_| "lies before 1970".to_owned())
 }
 
-/// Accepts fractions of a second. Returns nanoseconds since 1970.
 pub(crate) fn parse_date_ns(text: &str) -> Result<u64, String> {
     let ns = parse_instant(text)?.as_nanosecond();
     u64::try_from(ns).map_err(|_| if ns < 0 { "lies before 1970" } else { "is too far in the future" }.to_owned())
@@ -58,7 +57,7 @@ pub(crate) fn minutes(seconds: i64) -> String {
         .map_or_else(|_| format!("@{seconds}"), |instant| instant.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M").to_string())
 }
 
-/// A hundred years. A longer duration is probably a wrong unit.
+/// A longer duration is probably a wrong unit.
 const DURATION_S_MAX: u64 = 100 * 365 * 86_400;
 
 #[cfg(test)]

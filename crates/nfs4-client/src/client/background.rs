@@ -13,13 +13,11 @@ pub(super) enum BackgroundTask {
 }
 
 impl State {
-    /// Work that no task performs yet.
     pub(super) fn next_task(&mut self) -> BackgroundTask {
         if self.is_renewing_context {
             return BackgroundTask::None;
         }
         if !self.denied_calls.is_empty() {
-            // The next context cannot open replies under the current one.
             if self.is_context_exhausted && self.pending.keys().any(|token| !self.denied_calls.contains(token)) {
                 return BackgroundTask::None;
             }

@@ -9,12 +9,10 @@ use super::{Client, State};
 use crate::handshake::is_security_refusal;
 use crate::{CallbackSecurity, Error, Handshake};
 
-/// The server may be busy.
 const OFFER_RETRY: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Sets another context by BACKCHANNEL_CTL. Afterwards the caller must replace the context when
-    /// it ends.
+    /// By BACKCHANNEL_CTL. Afterwards the caller must replace the context when it ends.
     pub async fn set_callback_security(&self, security: CallbackSecurity) -> Result<(), Error> {
         self.offer_callback_context(&security).await?;
         let mut state = self.shared.state.lock();
@@ -29,9 +27,8 @@ impl Client {
         self.shared.state.lock().identity.callback_security.is_some()
     }
 
-    /// Offers the context of the calls for callbacks, if the server does not know it yet. After a
-    /// failure the client repeats the offer on reconnect or with a later reply, unless the server
-    /// does not support authenticated callbacks.
+    /// After a failure the client repeats the offer on reconnect or with a later reply, unless the
+    /// server does not support authenticated callbacks.
     pub(super) async fn offer_call_context(&self) {
         let security = {
             let mut state = self.shared.state.lock();
@@ -39,8 +36,6 @@ impl Client {
                 return;
             }
             let Some(security) = state.callback_security_of_calls() else { return };
-            // The previous context has ended, and a callback under the new one may arrive before
-            // the reply.
             state.back.set_security(Some(security.clone()));
             state.identity.callback_security = Some(security.clone());
             security
@@ -48,8 +43,6 @@ impl Client {
         let Err(error) = self.offer_callback_context(&security).await else { return };
         if !error.status().is_some_and(is_security_refusal) {
             let mut state = self.shared.state.lock();
-            // No retry if the caller set another context, or the server refused authenticated
-            // callbacks.
             state.is_callback_context_stale = state.callbacks_use_call_context && state.identity.callback_security.is_some();
             state.next_offer_at = Some(Instant::now() + OFFER_RETRY);
         }
@@ -64,8 +57,7 @@ impl Client {
 }
 
 impl State {
-    /// An offered context keeps its handle: whichever offer the server processed last, the handle
-    /// is valid.
+    /// Keeps its handle, so that whichever offer the server processed last is valid.
     fn callback_security_of_calls(&self) -> Option<CallbackSecurity> {
         let own = self.core.callback_security()?;
         Some(self.identity.callback_security.clone().filter(|known| known.from_server == own.from_server).unwrap_or(own))

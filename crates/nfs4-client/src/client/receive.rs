@@ -8,7 +8,6 @@ use super::{Shared, State};
 use crate::gss::is_context_denial;
 use crate::{Completion, Error, Reply};
 
-/// Of one call, because of a missing context.
 const DENIALS_MAX: u8 = 3;
 
 impl Shared {
@@ -29,8 +28,8 @@ impl Shared {
             records.push(record.into_owned());
         }
         let mut replies = Vec::with_capacity(records.len());
-        // Each callback has the number of replies before it: it may recall a delegation that such a
-        // reply granted.
+        // With the number of replies before it: it may recall a delegation that such a reply
+        // granted.
         let mut calls = Vec::new();
         let mut state = self.state.lock();
         for record in &mut records {
@@ -58,7 +57,6 @@ impl Shared {
             match state.core.complete_reply(reply).map(|completion| completion.map(into_owned_reply)) {
                 Ok(Some((token, outcome))) => self.complete(&mut state, token, outcome),
                 Ok(None) => {}
-                // The other replies are authentic.
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
@@ -87,7 +85,6 @@ impl Shared {
         Ok(state.after_replies(at))
     }
 
-    /// A call that was denied because of a missing context waits for a new one.
     fn complete(&self, state: &mut State, token: u64, outcome: Result<Reply, Error>) {
         match (&outcome, state.pending.get_mut(&token)) {
             (Err(Error::Denied(stat)), Some(pending))

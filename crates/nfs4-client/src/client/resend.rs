@@ -65,14 +65,12 @@ impl Shared {
         self.slot_free.notify_waiters();
     }
 
-    /// The connection's calls move to another one, or fail without one.
     pub(super) fn close_connection(&self, at: usize) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         state.connections[at].link = LinkState::Closed;
         match state.connections.iter().position(|connection| connection.link != LinkState::Closed) {
             Some(other) if state.connections[other].link == LinkState::Up => state.resend(at, other),
-            // The calls are sent when that connection is up again.
             Some(other) => state.pending.values_mut().filter(|p| p.connection == at).for_each(|p| p.connection = other),
             None => state.pending.clear(),
         }
@@ -81,7 +79,6 @@ impl Shared {
 }
 
 impl State {
-    /// False if no slot is free.
     fn resend_denied_call(&mut self, token: u64) -> bool {
         let Some(pending) = self.pending.get(&token) else { return true };
         let out = &mut self.connections[pending.connection].out;
@@ -110,7 +107,6 @@ impl State {
                 return true;
             }
             pending.connection = to;
-            // The call waits for a new context.
             if denied_calls.contains(&token) {
                 return true;
             }
@@ -119,7 +115,6 @@ impl State {
                     call.raw(out, &pending.operations, pending.count);
                     core.end(call, out).is_ok()
                 }
-                // Dropping the entry reports the lost connection.
                 _ => false,
             }
         });

@@ -8,8 +8,6 @@ use vouch_nfs4::op::{Args, DestroyClientidArgs, DestroySessionArgs};
 use super::{Client, LinkState, Shared, State};
 use crate::Error;
 
-/// For the destruction of the last context. A server that does not answer keeps it until the ticket
-/// expires.
 const DESTROY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Client {
@@ -43,7 +41,6 @@ impl Shared {
             state.send(at, &record);
             answered
         };
-        // A missing reply has no consequence.
         let _ = tokio::time::timeout(DESTROY_TIMEOUT, answered).await;
     }
 }

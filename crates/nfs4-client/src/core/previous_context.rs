@@ -1,18 +1,15 @@
-//! Destruction of security contexts: otherwise the server would keep the keys until the ticket
-//! expires.
+//! Without destruction the server would keep the keys until the ticket expires.
 
 use super::{CALL_PLACE_BITS, CALL_PLACES, Core, InFlightCall};
 use crate::Protection;
 
 pub(super) struct PreviousContext {
     protection: Box<dyn Protection>,
-    /// After an earlier destruction of the context, the server would deny these calls.
     in_flight: usize,
 }
 
 impl Core {
-    /// Replies to earlier calls can no longer be opened: replace it after they have arrived or are
-    /// lost.
+    /// Replies to earlier calls can no longer be opened.
     pub(crate) fn set_protection(&mut self, protection: Box<dyn Protection>) {
         let protection = std::mem::replace(&mut self.protection, protection);
         self.context_generation = self.context_generation.wrapping_add(1);
@@ -27,8 +24,7 @@ impl Core {
         }
     }
 
-    /// Returns the call once, after the last call under the previous context. No call waits for its
-    /// reply.
+    /// Returns the call once, after the last call under the previous context.
     pub(crate) fn destroy_previous_context(&mut self) -> Option<Vec<u8>> {
         let mut previous_context = self.previous_context.take_if(|previous_context| previous_context.in_flight == 0)?;
         let xid = self.next_reserved_xid();
@@ -41,7 +37,6 @@ impl Core {
         self.protection.destroy_context(xid).map(|record| (xid, record))
     }
 
-    /// A transaction id that no call in flight uses.
     fn next_reserved_xid(&mut self) -> u32 {
         self.xid_high = self.xid_high.wrapping_add(1);
         self.xid_high << CALL_PLACE_BITS | (CALL_PLACES - 1) as u32

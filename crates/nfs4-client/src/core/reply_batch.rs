@@ -13,13 +13,11 @@ pub(crate) enum OpenedReply<'a> {
 
 pub(crate) struct MatchedReplies<'a> {
     opened: Vec<OpenedReply<'a>>,
-    /// `places` has the index in `opened` and the transaction id of each.
     pub(crate) received: Vec<IncomingReply<'a>>,
     places: Vec<(usize, u32)>,
 }
 
 impl<'a> MatchedReplies<'a> {
-    /// Returns replies in order, after those in `received` have been opened.
     pub(crate) fn into_opened(self) -> Vec<OpenedReply<'a>> {
         let MatchedReplies { mut opened, received, places } = self;
         for (IncomingReply { record, results, .. }, (at, xid)) in received.into_iter().zip(places) {
@@ -38,7 +36,6 @@ impl Core {
         matched.into_opened()
     }
 
-    /// Replies with results are not opened yet.
     pub(crate) fn match_replies<'a>(&mut self, records: Vec<&'a mut [u8]>) -> MatchedReplies<'a> {
         let mut opened: Vec<OpenedReply<'a>> = Vec::with_capacity(records.len());
         let mut received: Vec<IncomingReply<'a>> = Vec::with_capacity(records.len());
@@ -91,6 +88,5 @@ impl Core {
     }
 }
 
-/// Position of the verifier's body: after transaction id, type, status, flavour and length (RFC
-/// 5531 §9).
+/// After transaction id, type, status, flavour and length (RFC 5531 §9).
 const VERIFIER_AT: usize = 20;

@@ -1,5 +1,3 @@
-//! Blocking I/O.
-
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -10,7 +8,6 @@ use crate::{Error, TlsClient};
 /// The longest silence of the server.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// With TLS if given.
 pub(super) fn connect_with(address: SocketAddr, tls: Option<&TlsClient>) -> Result<Stream, Error> {
     let stream = connect(address, HANDSHAKE_TIMEOUT)?;
     match tls {
@@ -27,9 +24,7 @@ fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
     Ok(stream)
 }
 
-/// Sends a record and reads one, on a connection without other calls.
 pub(crate) fn exchange(stream: &mut (impl Read + Write), call: &[u8], record_len_max: usize) -> Result<Vec<u8>, Error> {
-    // A blocking socket reports a timeout as WouldBlock.
     let late = |error: io::Error| if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error };
     stream.write_all(call).map_err(late)?;
     let mut reader = vouch_oncrpc::RecordReader::new(record_len_max);

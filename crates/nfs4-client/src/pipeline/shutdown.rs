@@ -3,12 +3,10 @@ use std::io::Write as _;
 use super::Pipeline;
 
 impl Drop for Pipeline {
-    /// Destroys the context over an idle connection, without waiting for the write or the reply.
     fn drop(&mut self) {
         let mut idle = self.connections.iter_mut().zip(&self.submitter.outputs).filter(|(_, output)| output.is_sent());
         let Some((connection, _)) = idle.next() else { return };
         if let Some((_, record)) = self.submitter.core.destroy_context() {
-            // After a lost connection, the context ends with its ticket.
             let _ = connection.stream.write(&record);
         }
     }

@@ -1,5 +1,3 @@
-//! Which context is offered, when, and how often.
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -128,8 +128,6 @@ async fn recall_reaches_handler_and_is_answered() {
     assert_eq!(*seen.lock().unwrap(), Some(args));
     for _ in 0..100 {
         if let Some(answer) = world.lock().unwrap().recall_answer.take() {
-            // Transaction id, REPLY, accepted, no verifier, success; then status, tag, and two
-            // results.
             assert_eq!(answer[24..36], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
             return;
         }

@@ -1,4 +1,4 @@
-//! A scripted server: one session, files of one directory in memory, and configurable faults.
+//! One session, files of one directory in memory, and configurable faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use vouch_xdr::{Reader, Writer};
 pub(crate) enum ProtectionReply {
     #[default]
     Granted,
-    /// No protection and no error, as by NFS-Ganesha.
+    /// As by NFS-Ganesha.
     Ignored,
     Refused(Status),
 }
@@ -25,7 +25,6 @@ pub(crate) enum ProtectionReply {
 #[derive(Default)]
 pub(crate) struct ServerState {
     pub files: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Calls after whose execution the server drops the connection.
     pub dropped_replies: u32,
     pub answers_wrong_slot: bool,
     pub replies_per_write: usize,
@@ -34,7 +33,6 @@ pub(crate) struct ServerState {
     pub recall_answer: Option<Vec<u8>>,
     pub protection_requests: Vec<bool>,
     pub protection: ProtectionReply,
-    /// Calls to deny because of a missing context.
     pub denials: u32,
     /// For the next BACKCHANNEL_CTL operations, in reverse order; then OK.
     pub offer_statuses: Vec<Status>,

@@ -1,5 +1,3 @@
-//! Options of the workloads. `vouch_bench` measures.
-
 use crate::cli::Global;
 use crate::exit::Outcome;
 

@@ -1,5 +1,3 @@
-//! Collects data for a maintainer, and nothing secret.
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;

@@ -37,7 +37,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
 async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
     let client = args.client.client().await?;
-    // Without the buffer of lines, which splits what is binary.
+    // Without the buffer of lines, which splits binary data.
     let mut out = File::from(io::stdout().as_fd().try_clone_to_owned().at("standard output")?);
     for path in paths {
         let mut open = OpenTree::open(&client, &path.name, &args.client, &args.revision).await?;

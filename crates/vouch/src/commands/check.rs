@@ -1,5 +1,3 @@
-//! `vouch check`: looks at this machine and names causes of trouble with their cures.
-
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -49,7 +47,6 @@ pub(crate) struct Args {
     client: ClientArgs,
 }
 
-/// What is checked.
 enum Target {
     Tree(TreePath),
     Mount(PathBuf),
@@ -81,7 +78,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if findings.has_problems() { Err(Failure::silent(Code::Differs)) } else { Ok(()) }
 }
 
-/// A check of this machine.
 struct Check<'a> {
     args: &'a Args,
     settings: ClientSettings,

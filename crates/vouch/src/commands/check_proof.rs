@@ -134,7 +134,7 @@ fn read_frame(file: &mut impl Read) -> Result<Vec<u8>, String> {
     Ok(item)
 }
 
-/// Hashes the content by SHA-256, as `sha256sum`, and writes it if requested.
+/// As `sha256sum`.
 #[derive(Default)]
 struct ContentSink {
     hash: Sha256,
@@ -179,7 +179,6 @@ const ZEROS_MAX: u64 = 1 << 40;
 
 static ZEROS: [u8; 65_536] = [0; 65_536];
 
-/// The file gets its name when it is complete.
 struct Output {
     path: PathBuf,
     file: tempfile::NamedTempFile,
@@ -193,7 +192,6 @@ impl Output {
         Ok(Output { path: path.to_owned(), file, len: 0 })
     }
 
-    /// Zeros become holes.
     fn write(&mut self, piece: &Piece<'_>) -> Outcome {
         let file = self.file.as_file_mut();
         match piece {

@@ -1,5 +1,3 @@
-//! Options of a gateway, which is in `vouch_gateway`.
-
 use std::ffi::OsString;
 use std::fs::DirBuilder;
 use std::io;
@@ -117,7 +115,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         service_manager::ready(&text);
         let served = gateway.run(listeners, stop.notified()).await.at("sockets");
         page_stop.notify_one();
-        // A failure of the page is no failure of the gateway.
         let _ = page.join();
         client.flush().await;
         served
@@ -163,14 +160,13 @@ fn reload(gateway: Option<&Arc<Gateway>>) {
     }
 }
 
-/// The gateway reads system files (names of hosts, authorities, libraries of the name service), and
-/// writes only its cache and state.
+/// It reads system files (host names, authorities, libraries of the name service), and writes only
+/// its cache and state.
 fn enter_sandbox(args: &Args) -> Outcome {
     let mode = SandboxMode::from(args.sandbox);
     let write = args.client.writable_directories();
     if mode != SandboxMode::Off {
         for dir in &write {
-            // Only directories that exist can be permitted.
             DirBuilder::new().recursive(true).mode(0o700).create(dir).at(dir.display())?;
         }
     }

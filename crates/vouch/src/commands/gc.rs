@@ -118,7 +118,6 @@ const UNFINISHED_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Serialize)]
 struct Report {
-    /// Present only after a repair.
     #[serde(skip_serializing_if = "Option::is_none")]
     frames_indexed_anew: Option<u64>,
     revisions_forgotten: u64,

@@ -89,7 +89,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
 }
 
-/// The name of the copy must not exist.
+/// The name must not exist.
 fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
     let dest = match path.last() {
         Some(name) if dest.is_dir() => dest.join(std::ffi::OsStr::from_bytes(name)),
@@ -101,12 +101,11 @@ fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
     Ok(dest)
 }
 
-/// Renames the copy to its final name, unless that name exists by now.
 fn put(partial: &Path, dest: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use rustix::io::Errno;
     match renameat_with(CWD, partial, CWD, dest, RenameFlags::NOREPLACE) {
-        // Some file systems can't refuse to replace; then check the name again.
+        // Some file systems can't refuse to replace.
         Err(Errno::INVAL | Errno::NOSYS) if dest.symlink_metadata().is_err() => std::fs::rename(partial, dest),
         Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::EXIST.into()),
         done => Ok(done?),
@@ -179,10 +178,9 @@ impl Job {
     }
 }
 
-/// A step of the walk. The list is on the heap, since a tree may be deeper than the stack.
+/// The list is on the heap, since a tree may be deeper than the stack.
 enum Step {
     Enter(Place, Inode),
-    /// Everything below is written: now set mode and times.
     Leave(Place, Arc<OwnedFd>, Inode),
 }
 
@@ -270,7 +268,6 @@ async fn start_file(job: &Arc<Job>, place: Place, inode: Inode, links: &mut Hash
     Ok(())
 }
 
-/// A panic is a bug.
 fn finished(done: Result<Outcome, tokio::task::JoinError>) -> Outcome {
     done.unwrap_or_else(|error| Err(Failure::new("copying", std::io::Error::other(error))))
 }

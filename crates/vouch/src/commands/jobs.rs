@@ -1,5 +1,4 @@
-//! `vouch jobs`: Kerberos tickets for batch jobs, one file for each side. `vouch_jobs` does the
-//! work.
+//! Kerberos tickets for batch jobs. `vouch_jobs` does the work.
 
 mod agent;
 mod broker;
@@ -56,9 +55,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
 }
 
-/// Socket of the broker, for the scheduler on the same host.
 const BROKER_SOCKET: &str = "/run/vouch-jobs/broker.sock";
-/// Socket of a node's agent, for prologs and epilogs.
 const AGENT_SOCKET: &str = "/run/vouch-jobs-agent/agent.sock";
 
 /// Listens on a Unix socket, in place of the one of an ended process.
@@ -82,7 +79,6 @@ fn listen(path: &Path, mode: u32) -> Outcome<std::os::unix::net::UnixListener> {
     Ok(listener)
 }
 
-/// The job of `--job`, or of the scheduler's environment.
 fn job(given: Option<&JobId>) -> Outcome<JobId> {
     if let Some(job) = given {
         return Ok(job.clone());

@@ -223,7 +223,6 @@ impl FileRow {
     }
 }
 
-/// One line for people: type, mode, owner, size, target.
 impl std::fmt::Display for FileRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}, mode {}, owner {}:{}, {} bytes", self.kind, self.mode, self.uid, self.gid, self.size)?;

@@ -1,5 +1,3 @@
-//! `vouch mount`: mounts published trees.
-
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -43,7 +43,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if args.out.symlink_metadata().is_ok() {
         return Err(Failure::input(args.out.display(), "exists already").cure("choose another name, or remove it"));
     }
-    // An interrupted run leaves no file.
     let mut file = tempfile::NamedTempFile::new_in(above).at(above.display())?;
     let line = client_options::block_on(write(&args, &path, file.as_file_mut()))?;
     file.as_file().sync_all().at(args.out.display())?;

@@ -1,5 +1,3 @@
-//! Options of a replica, which is in `vouch_replica`.
-
 use std::ffi::OsString;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -154,7 +152,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     service_manager::connect();
     let _taken = interrupt::take(service_manager::stopping);
     let (listen, passed) = addresses(args.listen)?;
-    // The threads of the cache start before the sandbox, which would keep them from the network.
+    // The cache's threads need the network, which the sandbox denies.
     let (_runtime, cache) = args.cache.open(&args.db)?.unzip();
     let config = ServeConfig {
         databases: args.db,

@@ -1,5 +1,3 @@
-//! `vouch upgrade`: replaces the process of a running mount.
-
 use std::path::PathBuf;
 
 use vouch_mount_service::request_upgrade;

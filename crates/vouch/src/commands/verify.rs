@@ -145,7 +145,6 @@ struct Report {
     revisions: Option<u64>,
     frames: u64,
     bytes: u64,
-    /// The check ended early; the last problem says why.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     ended_early: bool,
     problem_count: u64,
@@ -156,7 +155,6 @@ struct Report {
 impl Report {
     fn add_problem(&mut self, problem: String) {
         self.problem_count += 1;
-        // Keep room for the problem that ended the check.
         if self.problems.len() < PROBLEMS_MAX || self.ended_early {
             self.problems.push(problem);
         }

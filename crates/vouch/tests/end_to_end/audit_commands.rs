@@ -13,7 +13,6 @@ pub(crate) fn open(directory: &Path) -> Log {
     loop {
         let options = Options { rotation, boot: [0x1a; 16], ..Options::default() };
         match Log::open(Arc::new(SystemDisk), directory, options, SECOND) {
-            // A child of another test inherits the lock's descriptor until it executes its program.
             Err(LogError::Busy { .. }) => std::thread::sleep(std::time::Duration::from_millis(20)),
             opened => return opened.expect("the trail opens").0,
         }
@@ -123,7 +122,6 @@ fn records_with_control_characters_cannot_hide_verification_faults() {
     let world = TestSite::new();
     let public = trail(&world);
     let mut log = open(&world.path("trail"));
-    // A terminal would clear the screen, print a false result and hide the lines that follow.
     let detail = b"\x1b[2J\x1b[3J\x1b[Hsound: 202 records in 1 segments, all sealed\n\x1b[8m";
     let recovered = vouch_audit::record::Act::Recovered as u16;
     log.append_record(&Record { class: vouch_audit::record::Class::Administrative, operation: recovered, detail, ..Record::default() });
@@ -224,7 +222,6 @@ fn kernel_audit_import_survives_log_rotation_and_clock_change() {
     world.run_ok(["audit", "keygen", "host"]);
     world.write("audit.log", recorded.as_bytes());
     take();
-    // The log was rotated twice since the last import, and the clock was once set back.
     world.write("audit.log.2", recorded.as_bytes());
     world.write("audit.log.1", at("16").as_bytes());
     world.write("audit.log", at("15").as_bytes());

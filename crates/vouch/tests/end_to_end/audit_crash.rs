@@ -1,5 +1,4 @@
-//! Kills an audited export with SIGKILL at seeded random instants under load: every acknowledged
-//! operation has a record.
+//! SIGKILL at seeded random instants under load: every acknowledged operation has a record.
 
 use std::collections::HashSet;
 
@@ -12,7 +11,7 @@ use crate::prelude::*;
 const KILLS: u64 = 40;
 const KILLS_VARIABLE: &str = "VOUCH_AUDIT_KILLS";
 const WORKERS: u64 = 3;
-/// Small, so that kills hit the end, indexing and compression of segments.
+/// Kills then hit the end, indexing and compression of segments.
 const SEGMENT: &str = "64K";
 
 type Acknowledged = (&'static str, String);
@@ -58,13 +57,11 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
 fn start(world: &TestSite, round: u64) -> Export {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut command = world.command(["export", "--options", "rw,insecure,no_root_squash", "--listen", &address.to_string()]);
-    // A new state directory, so that no grace period delays the round.
     command.args(["--dir", "data", "--audit", "trail", "--state", &format!("exporting-{round}"), "--lease", "5"]);
     command.args(["--audit-policy", "block", "--audit-sync", "each", "--audit-segment", SEGMENT, "--audit-seal", "1s"]);
     Export::spawn(&mut command, address)
 }
 
-/// Until the server is gone. Notes each acknowledged operation.
 async fn run_operations(address: SocketAddr, round: u64, worker: u64, done: &Mutex<Vec<Acknowledged>>) -> Result<(), Error> {
     let client = connect(address, 1, &format!("{round}-{worker}"), rustix::process::getuid().as_raw()).await?;
     let root = client.walk(b"export").await?;

@@ -137,7 +137,7 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     world.run_ok(args);
     let sent = std::fs::read_to_string(world.path("position")).expect("the file exists");
     let stays = || assert_eq!(std::fs::read_to_string(world.path("position")).expect("the file exists"), sent);
-    // With nothing new the send succeeds; with new records the restored trail is refused.
+    // With new records the restored trail is refused.
     world.run_ok(args);
     restore();
     world.expect_err(5, args, &["ends before what was sent", "record 242", "remove position"]);
@@ -146,7 +146,6 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     more(100, "other");
     assert!(world.run_err(5, args).contains("differs from the records that were sent"));
     stays();
-    // The position file of an earlier version holds only the sequence number.
     restore();
     let old: Vec<&str> = sent.split_whitespace().take(4).collect();
     world.write("position", old.join(" "));
@@ -162,7 +161,6 @@ fn record_too_large_for_a_datagram_does_not_block_later_ones() {
     let world = TestSite::new();
     world.run_ok(["audit", "keygen", "trail"]);
     let mut log = open(&world.path("trail"));
-    // In JSON each byte takes six characters, and two more in a name that is not UTF-8.
     let path = [&b"/srv/\xff"[..], &[1; 4080], b"/name"].concat();
     log.append_record(&Record { operation: READ, path: &path, path2: &path, detail: &[1; 1024], ..Record::default() });
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/after", "", 0);
@@ -345,8 +343,7 @@ fn client_certificate_is_sent_if_the_collector_asks() {
     let config = authority.server("localhost", 2020..2120, Some(&ours));
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tls://localhost:{}", socket.local_addr().expect("an address").port());
-    // Accepts until records come: a refused sender may see the connection end before it reads the
-    // alert, and retry.
+    // A refused sender may see the connection end before it reads the alert, and retry.
     let collector = std::thread::spawn(move || {
         let all = socket.incoming().map(|stream| collect(stream.expect("a connection"), config.clone(), Behaviour::ReadToEnd));
         all.map(|seen| seen.len()).find(|count| *count > 0)
@@ -381,7 +378,6 @@ fn faulty_tls_files_are_reported_before_connecting() {
     world.write("our.key", key.serialize_pem());
     world.write("other.key", KeyPair::generate().expect("a key").serialize_pem());
     world.write("empty", "");
-    // No collector listens there: each command must fail before it connects.
     let to = "syslog+tls://localhost:1";
     world.run_err(4, send(to, "nowhere", &[]));
     world.run_err(3, send(to, "empty", &[]));

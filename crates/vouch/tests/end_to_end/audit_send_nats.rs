@@ -164,7 +164,6 @@ fn unauthenticated_nats_server_gets_no_record() {
                 let options = || ConnectOptions::new().require_tls(true).add_root_certificates(world.path("ca.pem"));
                 let client = || async { options().connect(format!("localhost:{}", server.port)).await.expect("a connection") };
                 let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
-                // The client must be created in the runtime that it uses later.
                 block_on(async { jetstream::new(client().await).get_or_create_stream(config.clone()).await.map(drop).expect("a stream") });
                 world.run_ok(args);
                 let found =

@@ -1,6 +1,3 @@
-//! Small runs of every workload against our own server, their cleanup, and the HTML page in a real
-//! browser.
-
 use crate::browser::check_page_in_browser;
 use crate::prelude::*;
 use crate::test_site::start;
@@ -40,7 +37,6 @@ impl BenchServer {
     }
 }
 
-/// Every result has both subjects, each with samples, work, an interval and no error.
 fn assert_sound(record: &Value, results: usize) {
     let all = record["results"].as_array().expect("results");
     assert!(all.len() >= results, "{} results", all.len());
@@ -140,7 +136,6 @@ fn nonempty_target_directory_is_left_alone() {
 #[test]
 fn interrupted_run_cleans_up_and_reports_its_results() {
     let served = BenchServer::new();
-    // The run must not end before the interrupt.
     let long = ["--seconds", "5", "--file-size", "2M", "--json", "run.json", "--target", &served.target()];
     let mut command = served.world.command([&["bench", "concurrency"], &long[..]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
@@ -207,7 +202,6 @@ fn agents_measure_together_if_the_token_matches() {
         let sample = &result["subjects"][0]["samples"][0];
         let nodes = sample["nodes"].as_array().expect("figures of each node");
         let sum: u64 = nodes.iter().filter_map(|node| node[1]["operations"].as_u64()).sum();
-        // The low-concurrency panel has one call at a time, so one agent works.
         let at_work = if result["panel"] == "Low concurrency" { 1 } else { 2 };
         assert_eq!((nodes.len(), Some(sum)), (at_work, sample["operations"].as_u64()), "{result}");
     }
@@ -232,7 +226,6 @@ fn server_cpu_time_is_read_from_its_source() {
     let seconds: Vec<_> = samples.map(|sample| sample["server_cpu_s"].as_f64()).collect();
     assert!(!seconds.is_empty() && seconds.iter().all(Option::is_some), "{seconds:?}");
     assert!(seconds.iter().flatten().sum::<f64>() > 0.0, "{seconds:?}");
-    // The run ends before it writes anything.
     let output_text =
         served.world.run_err(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
     assert!(output_text.contains(&metrics), "{output_text}");

@@ -124,8 +124,6 @@ fn run_that_loses_a_server_reports_the_rest_and_fails() {
         stays.world.command(["bench", "concurrency", "--quick", "--seconds", "0.2", "--file-size", "2M", "--json", "run.json"]);
     command.args(["--target", &targets[0], "--target", &targets[1]]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    // The server is killed only after preparation has begun: the whole run fails if a target cannot
-    // be used at the start.
     let begins = || {
         std::fs::read_dir(goes.world.path("data")).is_ok_and(|mut all| all.any(|of| of.is_ok_and(|of| of.path().join("large").exists())))
     };

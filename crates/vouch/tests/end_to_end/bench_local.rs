@@ -83,7 +83,6 @@ fn published_tree_is_measured_beside_its_directory() {
     }
     assert!(parts["subjects"][1]["samples"][0]["operations"].as_u64() >= Some(200), "a request for each file: {parts}");
     assert_eq!(all().filter(|result| result["case"]["kind"] == "primitive").count(), 6);
-    // The cost of verification is the difference between two clients with the same requests.
     let results = record["results"].as_array().expect("results");
     let verified: Vec<_> = results.iter().filter(|result| labels(result) == ["nothing verified", "all verified"]).collect();
     assert_eq!(verified.len(), 2, "small files, and a large one");
@@ -159,8 +158,6 @@ fn killed_run_is_resumed_where_it_stopped() {
         ["bench", "seal", "--quick", "--rounds", "1", "--enctypes", "aes256-cts-hmac-sha1-96", "--sizes", "64,1024", "--json", "run.json"];
     let mut child = world.command(args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the binary starts");
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-    // Batches of one length are measured together, so the second length shows that the first is
-    // complete.
     let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains(", 1 KiB: ")).expect("a line for each finished case");
     assert!(line.contains(" s left: seal, aes256-cts-hmac-sha1-96, ") && line.contains("MB/s"), "{line}");
     child.kill().expect("the run is not over");

@@ -1,5 +1,4 @@
-//! A Debian 12 with systemd: the package is installed, its units run, and mounts come back after a
-//! reboot. In a guest, see `script/guest/boot`.
+//! In a guest: the package is installed, its units run, and mounts come back after a reboot.
 
 use crate::prelude::*;
 
@@ -30,5 +29,4 @@ fn installed_units_and_mounts_come_up_at_boot() {
     println!("{said}");
 }
 
-/// No other test has this guest number.
 const GUEST: &str = "96";

@@ -1,6 +1,5 @@
 use crate::prelude::*;
 
-/// The plots have the expected number of bars, the console is empty, and the page fetches nothing.
 pub(crate) fn check_page_in_browser(world: &TestSite, page: &str, bars: usize) {
     let text = std::fs::read_to_string(world.path(page)).expect("a page");
     for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {
@@ -38,6 +37,5 @@ pub(crate) fn check_page_in_browser(world: &TestSite, page: &str, bars: usize) {
         assert!(shot.status.success(), "{}", String::from_utf8_lossy(&shot.stderr));
     }
     let read = |picture| std::fs::read(picture).expect("a picture");
-    // A screenshot of a blank page is only a few kilobytes.
     assert!(read(&light).len() > 20_000 && read(&light) != read(&dark), "two pictures, one dark");
 }

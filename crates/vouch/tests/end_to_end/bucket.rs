@@ -2,7 +2,6 @@ use crate::prelude::*;
 
 const DB: &str = "s3://trees/group/tools";
 
-/// An S3 server with the bucket `trees`, and a site whose commands use it.
 struct BucketSite {
     site: TestSite,
     server: KillOnDrop,
@@ -107,7 +106,6 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
     assert_eq!(site.run_ok(["log", "--db", DB, "--json"]).lines().count(), 1);
     assert!(site.name("").contains(site.run_ok(["name", DB]).trim()));
 
-    // A later publication of an unchanged tree writes only the signed root.
     std::thread::sleep(Duration::from_millis(2100));
     bucket.publish(&[]);
     let third = bucket.publish(&[]);
@@ -186,7 +184,6 @@ fn only_one_of_two_publishers_wins() {
     }
 }
 
-/// VOUCH_BUCKET_KILLS sets the number of kills.
 #[test]
 fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
     let Some(bucket) = BucketSite::new() else { return };
@@ -223,8 +220,6 @@ fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
             bucket.assert_sound();
         }
         if kill % 10 == 5 {
-            // Collections meanwhile; the next publication takes over at once, because it is on this
-            // machine.
             site.run_ok(["gc", "--db", DB, "--grace", "0s", "--drop-unfinished"]);
             bucket.assert_sound();
         }
@@ -288,7 +283,6 @@ fn collection_keeps_objects_of_an_earlier_manifest_for_the_grace_period() {
     assert!(site.run_ok(["verify", "--db", "early"]).contains("1 revisions"), "the revision before is whole");
     assert!(bucket.objects("").contains(&"garbage".to_owned()));
 
-    // After the period the objects go, and readers of the newest manifest miss nothing.
     let output = site.run_ok(["gc", "--db", DB, "--grace", "0s"]);
     assert!(!output.contains("removed 0 objects"), "{output}");
     assert!(bucket.objects("packs").len() < before.0.len() || bucket.objects("packs") != before.0);
@@ -322,7 +316,6 @@ fn errors_of_buckets_name_object_and_cure_and_no_secret() {
         &["notes.txt", "nothing was changed"],
     );
 
-    // A check of the bucket finds a lost and a cut object, not the local copies.
     let path = bucket.site.path("objects/trees/group/tools/packs").join(&pack);
     let bytes = std::fs::read(&path).expect("a pack");
     std::fs::write(&path, &bytes[..bytes.len() / 2]).expect("a file");

@@ -14,7 +14,6 @@ fn report_has_the_state_and_none_of_the_planted_secrets() {
     world.small_tree();
     world.publish();
     let _replica = world.serve();
-    // The command line, the status and the log of this mount have passwords.
     let args = ["--replica", "http://user:planted-secret-3@127.0.0.1:9/db", "--proxy", "http://user:planted-secret-5@127.0.0.1:9"];
     let _mount = Mount::new(&world, "mnt", &[&args[..], &["--timeout", "5s", &world.name("")]].concat());
     world.write(
@@ -53,6 +52,5 @@ fn report_has_the_state_and_none_of_the_planted_secrets() {
     ] {
         assert!(report.contains(expected), "{expected} is missing in {report}");
     }
-    // A faulty configuration is reported too. A report is never overwritten.
     assert!(world.run_err(7, ["bugreport", "--config", "etc", "--out", "report"]).contains("exists"));
 }

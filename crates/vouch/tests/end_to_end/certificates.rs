@@ -10,7 +10,6 @@ use crate::prelude::*;
 pub(crate) struct Authority(Issuer<'static, KeyPair>);
 
 pub(crate) struct Holder {
-    /// Names 127.0.0.1 too.
     pub(crate) addresses: bool,
     pub(crate) user: Option<&'static str>,
     pub(crate) years: std::ops::Range<i32>,
@@ -35,7 +34,6 @@ impl Authority {
         Authority(Issuer::new(params, key))
     }
 
-    /// Writes NAME.pem and NAME.key. Returns the fingerprint.
     pub(crate) fn issue(&self, world: &TestSite, name: &str, holder: Holder) -> String {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         params.distinguished_name = rcgen::DistinguishedName::new();

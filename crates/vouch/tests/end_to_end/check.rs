@@ -1,12 +1,10 @@
-//! `vouch check` names each fault, which the test makes for real. The keytab without a key is in
-//! the tests with a KDC.
+//! The test makes each fault for real.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::prelude::*;
 use crate::replica_attacks::{copy, flip_data};
 
-/// Daemons and checks of the site see nothing else of this machine.
 fn site() -> TestSite {
     let mut world = TestSite::new();
     world.environment.push(("VOUCH_RUNTIME_DIR", world.path("run").display().to_string()));
@@ -20,7 +18,6 @@ fn published() -> TestSite {
     world
 }
 
-/// The JSON of a check that must end with 1, and have this problem with a cure.
 fn expect_problem(output: &Output, fault: &str) -> Value {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
@@ -28,7 +25,6 @@ fn expect_problem(output: &Output, fault: &str) -> Value {
     let problems: Vec<_> =
         found["findings"].as_array().expect("an array").iter().filter(|finding| finding["verdict"] == "problem").collect();
     assert!(problems.iter().any(|finding| finding["fault"] == fault && finding["cure"].is_string()), "{fault} is not in {out}");
-    // Mounts of concurrent tests may be dead.
     let is_ours = |finding: &&&Value| finding["fault"] != "mount-dead";
     assert!(problems.iter().filter(is_ours).all(|finding| finding["fault"] == fault), "more than {fault} in {out}");
     found
@@ -38,7 +34,6 @@ fn problem(world: &TestSite, fault: &str, args: &[&str]) -> Value {
     expect_problem(&world.run([&["check", "--json"], args].concat()), fault)
 }
 
-/// A command of `sh` in its own mount namespace, after some preparation.
 fn in_mount_namespace(world: &TestSite, preparation: &str, args: &[&str]) -> Output {
     let script = format!("{preparation} && exec \"$@\"");
     let mut command = Command::new("unshare");
@@ -115,7 +110,6 @@ fn name_that_does_not_resolve_is_named() {
     assert!(found.to_string().contains("no-such-host.invalid"), "{found}");
     let url = ["--timeout", "5s", "--only-replicas", "--replica", "http://no-such-host.invalid/db", &name];
     problem(&world, "name-unresolved", &url);
-    // Other commands blame the name too, and not the web server.
     world.expect_err(6, [&["cat"], &url[..5], &[&format!("{name}/hello")]].concat(), &["the name no-such-host.invalid does not resolve"]);
 }
 
@@ -213,7 +207,6 @@ fn state_directory_with_wrong_rights_is_named() {
     problem(&world, "state-rights", &["export-state"]);
 }
 
-/// A guest's own kernel has the wrong clock; the replica is on this machine.
 #[test]
 fn wrong_clock_is_named() {
     let has_guests = ["linux.uml", "busybox"].iter().all(|tool| run_tool(&["sh", "-c", &format!("command -v {tool}")]));
@@ -253,7 +246,6 @@ fn wrong_clock_is_named() {
     assert_eq!(note["verdict"], "note");
 }
 
-/// No other test has this guest number.
 const CLOCK_GUEST: &str = "95";
 
 #[test]

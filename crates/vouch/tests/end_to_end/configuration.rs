@@ -35,7 +35,6 @@ fn nearer_settings_override_farther_ones() {
     let expect = |option: &str, line: &[&str], value: &str, source: &str| {
         assert_eq!(shown(&world, option, line), (value.to_owned(), source.to_owned()), "{option} of {line:?}");
     };
-    // The later file, the table of the tree's command, the table of the tree, the top level.
     expect("cache-quota", &["ls", "tools"], "2G", &late(1));
     expect("cache-quota", &["mount", "tools", "/mnt"], "3G", &late(6));
     expect("memory-cache", &["ls", "tools/dir"], "8M", &late(4));
@@ -113,7 +112,6 @@ fn faults_are_named_with_file_line_and_cure() {
         }
         assert_eq!(stdout.lines().count(), 1, "{text}: {stdout}");
     }
-    // Other commands stop at the first fault; help and umount work.
     world.write("etc/vouch.toml", "a = 1\nb = 2\n");
     world.expect_err(3, ["ls", "@h,x"], &["vouch.toml:1: unknown option `a`", "1 more: `vouch config check`"]);
     world.run_ok(["mount", "--help"]);
@@ -142,7 +140,6 @@ fn root_refuses_files_that_others_can_write() {
         chown(world.path(path), Some(0), None).expect("root may");
     }
     world.run_ok(["config", "check"]);
-    // A FIFO does not block, and a long file is not read.
     std::fs::remove_file(world.path("etc/conf.d/a.toml")).expect("a file");
     world.run_tool("mkfifo", &["etc/conf.d/a.toml"]);
     assert!(world.run_err(3, ["ls", "@h,x"]).contains("not a regular file"));

@@ -1,5 +1,5 @@
-//! Kills replicas and mounts with SIGKILL at seeded random instants under load. Readers never see
-//! wrong or older data, and reading continues.
+//! SIGKILL at seeded random instants under load: readers never see wrong or older data, and reading
+//! continues.
 
 use std::os::unix::fs::FileExt as _;
 use std::thread;
@@ -11,7 +11,6 @@ fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
     let Some(load) = Load::new() else { return };
     let mut replicas = [load.world.serve(), load.world.serve_db("db", 0)];
     let second = replicas[1].address.clone();
-    // A small memory cache and no disk cache, so that most reads go to a replica.
     let args = ["--no-cache", "--memory-cache", "1M", "--replica", &second, &load.world.name("")];
     let mount = Mount::new(&load.world, "mnt", &args);
     let readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), seed, OnError::Fail)).collect();
@@ -23,8 +22,7 @@ fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
         replicas[round % 2].kill();
         thread::sleep(Duration::from_millis(random.roll(300)));
         replicas[round % 2] = load.world.serve_db("db", port);
-        // The other replica is killed next. By then the client must have ended its back-off from
-        // the killed one.
+        // The client must have ended its back-off before the other replica is killed.
         let (before, limit) = (load.files(), Duration::from_secs(20));
         assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not continue");
     }
@@ -78,8 +76,6 @@ fn killed_mount_leaves_usable_state_and_caches() {
             world.run_tool("umount", &["-l", "mnt"]);
         }
         drop(replica);
-        // The caches alone serve the tree, unless the kill came between the new revision and its
-        // root page.
         let lonely = Mount::new(world, "mnt", &["--timeout", "2s", &world.name("")]);
         assert!(load.shown_revision(&lonely.path("")).is_none_or(|number| number >= shown), "kill {round}: older after a remount");
         let is_usable = (0..FILES).any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
@@ -131,7 +127,6 @@ impl Load {
         self.world.write("src/number", format!("{number}\n"));
     }
 
-    /// `None` if unreadable.
     fn shown_revision(&self, at: &Path) -> Option<u64> {
         let text = fs::read_to_string(at.join("number")).ok()?;
         let number = text.trim().parse().expect("a number was published");
@@ -154,7 +149,6 @@ impl Load {
             }
         }
         assert_eq!(done, expected.len(), "{}: cut short", path.display());
-        // Reads then go to the replicas again.
         let _ = rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed);
         Some(())
     }
@@ -220,7 +214,6 @@ impl Load {
         self.is_over.store(false, Ordering::SeqCst);
     }
 
-    /// Fails the test if a reader has met a wrong byte. The mount must still exist.
     fn end(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {
         let began = Instant::now();
         self.stop_readers(readers);

@@ -1,5 +1,3 @@
-//! `vouch export` of published trees and of directories of an ordinary user.
-
 use std::io::BufRead as _;
 use std::os::unix::process::CommandExt as _;
 
@@ -72,7 +70,6 @@ fn opens_of_one_host_leave_descriptors_for_another() {
     const FILES: usize = 1200;
     let world = TestSite::new();
     (0..FILES).for_each(|n| world.write(&format!("shared/f{n}"), format!("{n}")));
-    // Opens may use a quarter of the descriptors, and one source address four fifths of that.
     const SHARE: usize = 800;
     let export = Export::export_with_descriptors(&world, "shared", 4000);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
@@ -183,7 +180,6 @@ impl UserExport {
         let uid = if me.is_root() { 65_534 } else { me.as_raw() };
         let directory = tempfile::tempdir().expect("a temporary directory");
         let program = directory.path().join("vouch");
-        // That user may have no access to the build directory.
         std::fs::hard_link(env!("CARGO_BIN_EXE_vouch"), &program)
             .or_else(|_| std::fs::copy(env!("CARGO_BIN_EXE_vouch"), &program).map(drop))
             .expect("the binary can be copied");
@@ -229,7 +225,6 @@ fn ordinary_user_exports_own_files_with_a_notice() {
         let refused = other.open(&root, b"theirs", ShareAccess::BOTH, Some(&Default::default())).await.expect_err("not by that user");
         assert_eq!(refused.status(), Some(Status::ACCESS));
 
-        // A file handle from just before the kill is valid at the next server.
         export.child.kill().expect("the process runs");
         export.child.wait().expect("the server was killed");
         let (_export, _) = ordinary.start();

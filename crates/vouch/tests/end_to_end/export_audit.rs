@@ -1,5 +1,3 @@
-//! Audit policies of an export whose trail's disk is full, and records of reloads that fail.
-
 use std::collections::HashSet;
 
 use vouch_audit::json;
@@ -181,7 +179,6 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
     };
     let starts = || administrative_records(&world, "disk/trail").iter().filter(|[act, ..]| act == "start").count();
     disk.fill();
-    // A new trail, then a trail whose server was killed.
     for round in 1..=2 {
         ["block", "halt"].iter().for_each(|policy| refused(policy));
         let mut export = start(&world, &args("count"));
@@ -228,7 +225,6 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     let args = ["export", "--exports", "list", "--state", "exporting", "--listen", &listen, "--audit", "trail", "--audit-deny"];
     let both = format!("{}/ *(rw,insecure)\n{} *(rw,insecure)\n", at("data"), at("more"));
     world.write("list", &both);
-    // The pseudo file system's path, which is not an exported directory, and a misspelt path.
     for none in ["/export", &format!("{}x", at("more"))] {
         world.expect_err(2, args.iter().copied().chain([none]), &[none, &format!("{}, {}", at("data"), at("more"))]);
     }
@@ -245,7 +241,6 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
         administrative_records(&world, "trail")
     );
     assert_eq!(world.run_ok(["export", "reload", "--state", "exporting"]), "");
-    // An export that cannot be served at the moment is still in the list.
     world.write("list", format!("{} *(rw,insecure)\n{} *(rw,insecure,mp)\n", at("data"), at("more")));
     assert!(!world.run_ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
     world.write("list", format!("{} *(rw,insecure)\n", at("data")));

@@ -1,6 +1,3 @@
-//! `vouch export` over TLS: data, demands of exports, certificates, renewal, and attacks. Each
-//! refusal has one line of the log.
-
 use std::io::{Read as _, Write as _};
 use std::net::Ipv4Addr;
 
@@ -208,7 +205,6 @@ fn reply(stream: &mut impl std::io::Read) -> Option<Vec<u8>> {
     Some(record)
 }
 
-/// The log shows the attacker's address 127.0.0.`host`.
 fn socket(address: SocketAddr, host: u8) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
@@ -380,7 +376,6 @@ fn attacks_are_refused_with_one_line_each() {
         assert!(found, "{cause}: {:?}", lines());
         assert_eq!(lines().iter().filter(|line| line.contains(cause)).count(), 1, "{cause}: {:?}", lines());
     }
-    // Key updates in good order, and records cut anywhere, do no harm.
     in_session(|mut stream| {
         stream.conn.refresh_traffic_keys().expect("a session");
         stream.write_all(&call(3, 0, Flavor::NONE)).expect("sent");

@@ -20,7 +20,6 @@ impl Gateway {
         format!("http://{}{path}", self.address)
     }
 
-    /// By a socket of its own, so that nothing normalizes the path.
     pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
         request(&self.address, method, path, headers)
     }
@@ -63,8 +62,7 @@ fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)]) ->
     let mut socket = TcpStream::connect(address).expect("the gateway listens");
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
     let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    // HTTP/1.0: the body ends with the connection.
-    // One write: the gateway may refuse a long request before its end.
+    // The gateway may refuse a long request before its end.
     let head = format!("{method} {path} HTTP/1.0\r\nHost: gateway\r\n{lines}\r\n");
     socket.write_all(head.as_bytes()).expect("a request");
     let mut bytes = Vec::new();
@@ -175,7 +173,6 @@ fn unchanged_files_are_not_sent_again() {
     let past = gateway.request("GET", "/dir/numbers", &[("Range", "bytes=288890-")]);
     assert_eq!((past.status, past.header("content-range")), (416, "bytes */288890"));
 
-    // A file that was changed without a change of its time is another file.
     let list = gateway.get("/").header("etag").to_owned();
     site.write("src/dir/numbers", bytes.iter().rev().copied().collect::<Vec<u8>>());
     let numbers = std::fs::File::options().write(true).open(site.path("src/dir/numbers")).expect("a file");
@@ -266,7 +263,6 @@ fn slow_and_greedy_clients_do_not_block_others() {
     let _replica = site.serve();
     let gateway = Gateway::start(&site, &["--address-connections-max", "4", "--stall-max", "2s", "--idle-max", "2s"]);
     let open = || TcpStream::connect(&gateway.address).expect("the gateway listens");
-    // Two that never read, one that sends half a request, one that sends nothing.
     let mut held: Vec<_> = (0..4).map(|_| open()).collect();
     for socket in &mut held[..2] {
         socket.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").expect("a request");

@@ -34,7 +34,6 @@ fn curl_and_wget_resume_downloads() {
             assert!(std::fs::read(site.path("got.bin")).expect("a file") == large, "{program} after {kept} bytes");
         }
     }
-    // Copies the whole tree by links in listings. `robots.txt` is asked for and missing.
     run(
         &site,
         "wget",
@@ -100,7 +99,6 @@ fn apt_updates_and_installs_from_a_published_repository() {
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };
     let installed = || std::fs::read_to_string(site.path("root/usr/share/vouch-sample/version"));
-    // dpkg changes the owners of files, which only root can.
     let install = if is_root() { vec!["install", "-y", "vouch-sample"] } else { vec!["install", "-y", "--download-only", "vouch-sample"] };
     apt(&["update"]);
     apt(&install);
@@ -115,7 +113,6 @@ fn apt_updates_and_installs_from_a_published_repository() {
         assert!(began.elapsed().as_secs() < 30, "the new revision is not shown");
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    // A download that was cut off is resumed or repeated, and never mixed.
     site.write("root/var/cache/apt/archives/partial/vouch-sample_2.0_all.deb", "cut off");
     let said = apt(&["update"]);
     assert!(!said.contains("W:") && !said.contains("E:"), "{said}");
@@ -164,6 +161,5 @@ fn browser_shows_listings_and_runs_no_scripts() {
     };
     let light = picture("light.png", &["--window-size=1000,600"]);
     let dark = picture("dark.png", &["--window-size=1000,600", "--blink-settings=preferredColorScheme=0"]);
-    // A screenshot without the style is white in both.
     assert!(light != dark && light.len() > 10_000, "{} bytes", light.len());
 }

@@ -28,7 +28,6 @@ fn nginx(site: &TestSite, port: u16) -> Process {
     nginx_with(site, port, "")
 }
 
-/// The same with further directives.
 pub(crate) fn nginx_with(site: &TestSite, port: u16, more: &str) -> Process {
     let root = site.path("");
     let root = root.to_str().expect("a plain path").trim_end_matches('/');
@@ -83,7 +82,6 @@ fn nginx_over_a_database_is_a_replica() {
     assert!(site.run_ok(["verify", "--db", "mirror"]).contains("revision"), "the mirror is verified");
     assert_eq!(run(&["cat", &format!("{name}/hello")]), "second revision\n");
 
-    // Collection replaces packs and segments under a reader; the manifest names the new ones.
     site.run_ok(["gc", "--db", "db", "--keep", "1"]);
     assert_eq!(run(&["cat", "--no-cache", &format!("{name}/hello")]), "second revision\n");
 
@@ -151,7 +149,6 @@ fn clients_behind_one_squid_cost_the_origin_one_client() {
     let (_, all) = answered(&site);
     assert!(all - one <= one + one / 10, "8 clients cost the origin {} bytes, one {one}", all - one);
 
-    // Without the cache, the next replica in the list serves.
     drop(cache);
     get("without", &[&proxy, "DIRECT"]);
     assert!(answered(&site).1 >= all + one * 9 / 10, "read from the origin");

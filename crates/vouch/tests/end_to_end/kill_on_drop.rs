@@ -1,7 +1,6 @@
 use std::ops::{Deref, DerefMut};
 use std::process::Child;
 
-/// Kills the process at the end of the test.
 pub(crate) struct KillOnDrop(pub(crate) Child);
 
 impl Deref for KillOnDrop {

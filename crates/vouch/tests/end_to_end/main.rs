@@ -1,5 +1,4 @@
-//! End-to-end tests of the `vouch` binary: output, effects and exit codes. Each test has its own
-//! directory, keys, database, replicas on free ports, state and cache.
+//! Each test has its own directory, keys, database, replicas on free ports, state and cache.
 
 mod audit_commands;
 mod audit_crash;

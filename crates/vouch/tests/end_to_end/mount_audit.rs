@@ -1,5 +1,3 @@
-//! The audit trail of a mount: reads, lies of replicas, and opens that cannot be recorded.
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -15,7 +13,6 @@ const KILLS: u64 = 12;
 const WORKERS: usize = 3;
 const FILES: usize = 100;
 
-/// A published tree and an empty trail with its first public key; `None` where mounts do not work.
 fn world(make: impl FnOnce(&TestSite)) -> Option<TestSite> {
     if !fuse_is_available() {
         return None;
@@ -99,8 +96,6 @@ fn mount_audit_records_reads_by_user() {
     if is_root() {
         assert_eq!(open["user"]["group"]["id"], "4712");
     }
-    // An open that lasts until the unmount has a close record, and the look-up of a missing file is
-    // recorded.
     let hello = world.path("mnt/hello");
     let held = search(&world, &["--path", hello.to_str().expect("UTF-8"), "-S", "close"]);
     assert!(held[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("still open")), "{held:?}");
@@ -165,7 +160,6 @@ fn lying_replica_is_recorded_even_if_another_has_good_data() {
     assert_eq!(found[0]["vouch"]["export"], format!("tree:{}", world.name("")));
     assert!(found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("hash to")), "{found:?}");
 
-    // The client may not have asked the lying replica.
     let before = found.len();
     let healed = (0..20).any(|_| {
         let both = at(&[&liar.address, "--replica", &honest.address]);
@@ -210,7 +204,6 @@ fn rules_select_by_path_and_are_reloaded_by_sighup() {
     assert!(eventually(WAIT_MAX, || opened("hello") == 1));
     assert_eq!(mounted.terminate(), Some(0));
     assert_eq!(opened("dir"), 2);
-    // A start with weaker audit options is recorded once, when they change.
     let turned_down = || actions(&search(&world, &["--class", "administrative"])).iter().filter(|act| **act == "turned-down").count();
     for (sync, times) in [("each", 1), ("none", 2), ("none", 2)] {
         assert_eq!(mount(&world, &["--audit-rules", "rules", "--audit-sync", sync]).terminate(), Some(0));
@@ -325,7 +318,6 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
         let hello = mounted.path("hello");
         assert!(fs::read(&hello).is_ok());
         disk.fill();
-        // The last page of the trail may still have room, which is used up first.
         match policy {
             "count" => assert!((0..500).all(|_| File::open(&hello).is_ok())),
             "block" => assert!(eventually(WAIT_MAX, || (0..100).any(|_| File::open(&hello).is_err())), "opens succeed without a record"),

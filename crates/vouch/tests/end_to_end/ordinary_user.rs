@@ -1,6 +1,3 @@
-//! Mounts of an ordinary user by fusermount3, with state and cache in the home directory. As root,
-//! setpriv(1) changes to that user.
-
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
@@ -15,7 +12,6 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     if !is_available("fusermount3", has_tool("fusermount3")) || is_root() && !is_available("setpriv", has_tool("setpriv")) {
         return;
     }
-    // fusermount3 opens /dev/fuse with its caller's rights. udev gives them to every user.
     let is_open = fs::metadata("/dev/fuse").is_ok_and(|device| device.mode() & 0o006 == 0o006);
     if !is_available("/dev/fuse for everybody", is_open) {
         return;

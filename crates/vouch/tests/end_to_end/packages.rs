@@ -17,7 +17,6 @@ fn packages_install_mount_upgrade_and_purge_in_clean_roots() {
     let output = command.output().expect("timeout(1)");
     let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}{failed}");
-    // "dpkg -i, mount, first byte: 3 commands, N ms"
     let time = said.lines().find_map(|line| line.strip_suffix(" ms")?.rsplit(' ').next()?.parse::<u64>().ok());
     assert!(time.is_some_and(|ms| ms < 60_000), "{said}");
 }

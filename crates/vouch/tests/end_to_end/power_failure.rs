@@ -1,8 +1,5 @@
-//! Power failures under an exported file system: acknowledged durable changes are there afterwards.
-//!
-//! The ioctl FS_IOC_SHUTDOWN (as used by `xfs_io`) drops all unwritten data of a loop device; the
-//! next mount replays the journal. A server whose sync calls do nothing shows that the method
-//! detects losses.
+//! The ioctl FS_IOC_SHUTDOWN drops all unwritten data of a loop device; the next mount replays the
+//! journal. A server whose sync calls do nothing shows that the method detects losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -42,7 +39,6 @@ fn power_failure_without_syncs_is_detected() {
     let directory = TempDir::new().expect("a temporary directory");
     let Some(disk) = Disk::new(directory.path(), "ext4", &["-q", "-F"]) else { return };
     let lost = (0..ROUNDS_WITHOUT_SYNC_MAX).find_map(|round| run_round(&disk, directory.path(), round, Syncs::Ignored).err());
-    // A control: with strace(1) but working syncs nothing is lost.
     let loss_despite_sync =
         (0..2).find_map(|round| run_round(&disk, directory.path(), ROUNDS_WITHOUT_SYNC_MAX + round, Syncs::Traced).err());
     disk.unmount();
@@ -80,7 +76,6 @@ fn run_in_namespace(test: &str, needs: &[&str]) {
     let output_text = [output.stdout, output.stderr].concat();
     let output_text = String::from_utf8_lossy(&output_text);
     output_text.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
-    // The inner test harness's summary would be counted as another test.
     let lines: Vec<&str> = output_text.lines().filter(|line| !line.starts_with("test result")).collect();
     assert!(output.status.success(), "{}", lines.join("\n"));
 }
@@ -92,7 +87,6 @@ struct Disk {
 }
 
 impl Disk {
-    /// Prints a line and returns `None` if the kernel does not support the file system.
     fn new(above: &Path, kind: &str, options: &[&str]) -> Option<Disk> {
         let image = above.join("image");
         std::fs::File::create(&image).and_then(|file| file.set_len(320 << 20)).expect("a sparse file");
@@ -112,7 +106,6 @@ impl Disk {
     }
 
     fn unmount(&self) {
-        // The loop device is released shortly after its last user ends.
         let done = eventually(Duration::from_secs(60), || tool("umount", &[&self.point.to_string_lossy()]).is_ok());
         assert!(done, "umount fails");
     }
@@ -131,7 +124,6 @@ fn tool(program: &str, args: &[&str]) -> Result<(), String> {
 enum Syncs {
     Work,
     Traced,
-    /// strace(1) lets the calls succeed without effect.
     Ignored,
 }
 
@@ -181,10 +173,9 @@ fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64,
     let server = Server::start(disk, &above.join(format!("state {round}")), syncs);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let address = server.address;
-    // Later replies do not count: while the file system shuts down it may drop writes and report
-    // success for some syncs.
+    // While the file system shuts down it may report success for some syncs.
     let over = Arc::new(AtomicBool::new(false));
-    // A FILE_SYNC write also commits earlier changes, so without working syncs none is sent.
+    // A FILE_SYNC write also commits earlier changes.
     let written = if syncs == Syncs::Work { StableHow::FileSync } else { StableHow::Unstable };
     let workers: Vec<_> = (0..WORKERS).map(|number| runtime.spawn(Worker::run(address, round, number, written, over.clone()))).collect();
     std::thread::sleep(Duration::from_millis(200 + SplitMix64(round * 7919 + 1).roll(500)));
@@ -202,8 +193,6 @@ fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64,
 
 #[derive(Clone, Debug, PartialEq)]
 enum ExpectedState {
-    /// Version of the content (`None` if the file was only created), mode, and version in the
-    /// xattr.
     File {
         content: Option<u32>,
         mode: u32,
@@ -232,7 +221,6 @@ struct Worker {
     acknowledged: u64,
     random: SplitMix64,
     version: u32,
-    /// Stability of every second write; the others are UNSTABLE4 and are committed.
     written: StableHow,
 }
 
@@ -369,7 +357,6 @@ impl Worker {
                 return Err(format!("{}/{name} was removed, and is back after {steps} steps", self.directory));
             }
         }
-        // An interrupted rename has lost nothing: the file has one name or the other.
         if let [old, new] = &self.uncertain[..]
             && let Some(known) = self.known.get(old)
         {
@@ -381,7 +368,6 @@ impl Worker {
         Ok(())
     }
 
-    /// `None` for empty or mixed content.
     fn found(&self, path: &Path) -> Option<ExpectedState> {
         let metadata = path.symlink_metadata().ok()?;
         if metadata.is_dir() {

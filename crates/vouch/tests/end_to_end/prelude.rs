@@ -1,5 +1,3 @@
-//! What most test files use.
-
 pub(crate) use std::fs;
 pub(crate) use std::io::BufReader;
 pub(crate) use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -21,7 +21,6 @@ fn proofs_are_checked_offline_after_the_tree_has_changed() {
     assert!(world.run_err(4, ["prove", &world.name("/hello"), "--tag", "v9", "--out", "none"]).contains("tag v9"));
     replica.kill();
 
-    // The first revision has expired by now.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let shown = world.run_ok(["check-proof", &name, "old.proof", "--out", "content"]);
     assert!(shown.contains("revision  1, tag v1, signed ") && shown.contains("present   /dir/numbers: file"), "{shown}");
@@ -34,7 +33,6 @@ fn proofs_are_checked_offline_after_the_tree_has_changed() {
         serde_json::from_str(&world.run_ok(["check-proof", &world.name("/hello"), "present.proof", "--json"])).expect("JSON");
     assert_eq!((&json["revision"], &json["path"]["name"], &json["file"]["size"]), (&1.into(), &"hello".into(), &12.into()));
 
-    // Another path, another tree, a revoked key, altered and incomplete files.
     assert!(world.run_err(5, ["check-proof", &world.name("/dir/empty"), "present.proof"]).contains("the proof is about /hello"));
     let other = TestSite::new();
     let copy = other.path("proof");

@@ -45,7 +45,6 @@ fn killed_publication_leaves_the_old_revision_intact() {
 #[test]
 fn interrupted_publication_is_reported_and_resumed() {
     let world = TestSite::new();
-    // Incompressible content, so that the publication takes time.
     let mut noise = 1u64;
     for n in 0..3000u32 {
         let file: Vec<u8> = (0..5_000)
@@ -92,7 +91,6 @@ fn unpublishable_input_is_named_and_stops_the_publication() {
     world.expect_err(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["is not the key of"]);
 }
 
-/// Root may maintain a database in a directory of another user, who may plant links there.
 #[test]
 fn planted_links_do_not_lead_writes_out_of_the_database() {
     let world = TestSite::published();
@@ -105,7 +103,6 @@ fn planted_links_do_not_lead_writes_out_of_the_database() {
         world.write("src/hello", format!("changed while {planted} is a link\n"));
         let output = world.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
         assert_eq!(std::fs::read(&victim).expect("the victim"), b"12345", "{planted}");
-        // Without its lock the database is not written; without the stat cache it is, only slower.
         assert_eq!(output.status.success(), planted != "lock", "{planted}: {}", String::from_utf8_lossy(&output.stderr));
         if planted == "lock" {
             std::fs::remove_file(&link).expect("the link");

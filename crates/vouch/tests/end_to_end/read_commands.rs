@@ -76,7 +76,6 @@ fn ls_of_an_opaque_directory_shows_only_named_entries() {
 fn verify_reports_findings_when_the_replica_closes_the_connection() {
     let (world, replica) = TestSite::served();
     for pack in std::fs::read_dir(world.path("db/packs")).expect("packs").filter_map(Result::ok) {
-        // Beyond the header: the replica opens the pack and fails only when it sends this data.
         std::fs::File::options().write(true).open(pack.path()).and_then(|file| file.set_len(40)).expect("cut");
     }
     let output = world.run(["verify", "--json", "--timeout", "20s", &world.name("")]);
@@ -100,7 +99,6 @@ fn get_copies_every_odd_case() {
     let all: &[&str] = if crate::test_site::is_root() { &["--suid", "--dev"] } else { &[] };
     world.run_ok([&["get", &world.name(""), "copy"], all].concat());
     world.assert_same("src", "copy", if crate::test_site::is_root() { &[] } else { &["--no-owner", "--no-xattr"] });
-    // A single file is copied into a directory under its own name, and never overwrites another.
     std::fs::create_dir(world.path("into")).expect("new");
     world.run_ok(["get", &world.name("/sizes/1300001"), "into"]);
     assert_eq!(std::fs::metadata(world.path("into/1300001")).expect("copied").len(), 1_300_001);
@@ -171,7 +169,6 @@ fn second_cat_reads_from_the_disk_cache() {
     let (world, mut replica) = TestSite::served();
     let first = world.run_ok(["cat", &world.name("/dir/numbers")]);
     assert!(std::fs::read_dir(world.path("cache")).expect("a cache").count() > 0);
-    // The replica still offers the revision, but has no file data any more.
     for pack in std::fs::read_dir(world.path("db/packs")).expect("packs").filter_map(Result::ok) {
         if pack.file_name().to_string_lossy().starts_with('d') {
             std::fs::remove_file(pack.path()).expect("a pack");

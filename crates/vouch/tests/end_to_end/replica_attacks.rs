@@ -29,8 +29,7 @@ fn revision_older_than_one_seen_is_refused() {
     let stale = world.serve_db("old", 0);
     let name = world.name("/hello");
     let args = ["cat", "--timeout", "5s", "--only-replicas", "--replica", &stale.address, &name];
-    // The cached revision is still valid, so it stays readable. A background thread writes the
-    // cache and a short command may end before it, so the test reads until the data is cached.
+    // A background thread writes the cache, and a short command may end before it.
     assert!(eventually(Duration::from_secs(60), || {
         let current = world.serve();
         assert_eq!(world.run_ok(["cat", &name]), "second\n");
@@ -43,7 +42,6 @@ fn revision_older_than_one_seen_is_refused() {
         output.status.code() == Some(5) && output.stdout.is_empty() && output_text.contains("offers the old revision 1"),
         "{output_text}"
     );
-    // A client that has never seen the newer revision cannot detect the old one.
     assert_eq!(String::from_utf8_lossy(&as_a_new_client(&world, &args).stdout), "hello world\n");
 }
 
@@ -95,7 +93,6 @@ fn revocation_from_any_source_is_honoured() {
         assert!(output.status.code() == Some(5) && output_text.contains("a test of it"), "{file}: {output_text}");
         fs::remove_file(world.path("statements").join(&file)).expect("was there");
     }
-    // An unreadable statement could be a revocation, so the client refuses the tree.
     fs::write(world.path("statements").join(hostid.trim()), "cut short").expect("a file");
     for dir in ["statements", "no-such-directory", "revocation"] {
         let output = world.run(["cat", "--statements", dir, &world.name("/hello")]);
@@ -133,7 +130,6 @@ fn published_tree_may_list_revocations_of_others() {
     let _listing = lists.serve();
     world.run_ok(["cat", &world.name("/hello")]);
     world.expect_err(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")], &["as listed"]);
-    // Otherwise revocations would go unnoticed.
     world.run_err(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &world.name("/hello")]);
     world.run_err(3, ["cat", "--statement-tree", &lists.name("/hello"), &world.name("/hello")]);
 }
@@ -150,7 +146,6 @@ fn forwarding_pointer_leads_to_the_new_name() {
     let _replica = start_listener(&mut world.command(["serve", "--db", "db", "--db", "new-db", "--listen", &location]));
     let followed = world.run(["cat", &world.name("/hello")]);
     let refused = world.run(["cat", "--refuse-forwarding", &world.name("/hello")]);
-    // A later revocation of the key takes effect despite the remembered forwarding pointer.
     world.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
     world.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
     let revoked = eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5));
@@ -217,7 +212,6 @@ fn new_signing_key_voids_the_old_one() {
         world.run_ok(["publish", "src", "--db", "thief-db", "--keys", "stolen", "--location", &location]);
     }
     let _thief = world.serve_db("thief-db", world.port);
-    // The client refuses the thief's revisions despite their higher numbers and valid signatures.
     let output = world.run(["cat", "--timeout", "5s", &world.name("/hello")]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello world\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("certificate"));

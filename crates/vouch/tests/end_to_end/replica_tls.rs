@@ -1,5 +1,3 @@
-//! A replica that takes TLS only, and clients that read over it.
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
@@ -35,12 +33,10 @@ fn clients_read_over_tls_and_clear_text_is_refused() {
         String::from_utf8(output.stderr).expect("text")
     };
 
-    // The host in the name, and a replica over TLS.
     for more in [&["--replica-tls"][..], &["--only-replicas", "--replica", &over_tls]] {
         let output = read(&[&["--replica-ca", "ca.pem"], more].concat());
         assert_eq!(String::from_utf8_lossy(&output.stdout), "hello world\n", "{more:?}: {output:?}");
     }
-    // Only the replica's authority is trusted, and only over TLS.
     assert!(fails(&["--replica-tls", "--replica-ca", "strange.pem"]).contains("UnknownIssuer"));
     let hostid = &name[name.find(',').expect("a hostid") + 1..name.find('/').expect("a path")];
     let clear = format!("http://127.0.0.1:{}/{hostid}/", site.port);
@@ -48,7 +44,6 @@ fn clients_read_over_tls_and_clear_text_is_refused() {
     assert!(refused.contains("TLS is required"), "{refused}");
     fails(&["--replica-ca", "missing.pem", "--replica-tls"]);
 
-    // Clear text gets no answer, neither by calls nor by HTTP.
     let before = closed_for_clear_text(&replica);
     fails(&[]);
     fails(&["--only-replicas", "--replica", &clear]);

@@ -5,7 +5,6 @@ use crate::gateway::Gateway;
 use crate::prelude::*;
 use crate::test_site::Replica;
 
-/// A published tree, its replica and a mount, with sockets in a directory of their own.
 struct Machine {
     mount: Option<Mount>,
     replica: Replica,

@@ -57,8 +57,7 @@ impl TestSite {
         std::fs::write(path, content).expect("a file");
     }
 
-    /// A small tree in `src` with old modification times, so that the next publication takes its
-    /// files as unchanged.
+    /// Old modification times, so that the next publication takes files as unchanged.
     pub(crate) fn small_tree(&self) {
         self.write("src/hello", "hello world\n");
         self.write("src/dir/numbers", (0..50_000u32).map(|n| format!("{n}\n")).collect::<String>());
@@ -135,7 +134,6 @@ impl TestSite {
         })
     }
 
-    /// The command must succeed. Returns its standard output.
     pub(crate) fn run_ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
@@ -170,7 +168,6 @@ impl TestSite {
     }
 }
 
-/// The process, its address and the address of its metrics, from its first line.
 pub(crate) fn start_listener(command: &mut Command) -> (KillOnDrop, String, String) {
     let (child, line) = start(command);
     assert!(line.starts_with("serving on "), "{line:?}");
@@ -179,7 +176,6 @@ pub(crate) fn start_listener(command: &mut Command) -> (KillOnDrop, String, Stri
     (child, address, page)
 }
 
-/// The process and its first line.
 pub(crate) fn start(command: &mut Command) -> (KillOnDrop, String) {
     let mut child = KillOnDrop(command.stdout(Stdio::piped()).spawn().expect("the binary starts"));
     let mut line = String::new();
@@ -217,7 +213,6 @@ impl Export {
     }
 }
 
-/// A client of NFSv4, with AUTH_SYS.
 pub(crate) async fn connect(address: SocketAddr, minor: u32, name: &str, uid: u32) -> Result<Client, Error> {
     let user = AuthSys { uid, gid: uid, ..AuthSys::default() };
     let identity = Identity::new(name.as_bytes().to_vec(), Verifier([7; 8]));
@@ -231,7 +226,6 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Starts `vouch serve` with a page of metrics.
     pub(crate) fn start(mut command: Command) -> Replica {
         let (child, address, page) = start_listener(&mut command);
         Replica { child, address, page }
@@ -280,7 +274,6 @@ impl Mount {
     pub(crate) fn new(world: &TestSite, point: &str, args: &[&str]) -> Mount {
         let point = world.path(point);
         let made = std::fs::create_dir_all(&point);
-        // The mount point of a killed mount exists, and stat(2) on it fails.
         assert!(made.as_ref().err().is_none_or(|error| error.kind() == std::io::ErrorKind::AlreadyExists), "{made:?}");
         let mut command = world.command([&["mount"], args].concat());
         // A process group of its own, so that Ctrl-C reaches only the test.
@@ -304,7 +297,6 @@ impl Mount {
         signal(name, self.child.id());
     }
 
-    /// The process that serves, a child of the supervisor.
     pub(crate) fn worker(&self) -> Option<u32> {
         let pid = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
@@ -319,7 +311,7 @@ impl Mount {
         let worker = self.worker();
         self.child.kill().expect("the process runs");
         self.child.wait().expect("a child");
-        // The kernel kills the worker with its supervisor. The last thread releases its file locks.
+        // The last thread releases the worker's file locks.
         let runs = |pid: u32| {
             let is_zombie = |stat: String| stat.contains(") Z ");
             std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !is_zombie(stat))
@@ -347,7 +339,6 @@ pub(crate) fn signal(name: &str, pid: u32) {
     let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
 }
 
-/// Polls until `holds` returns true or the limit passes.
 pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;
     while !holds() {

@@ -1,7 +1,5 @@
-//! The process of a mount is replaced, or killed, while a compiler, a program and open files use
-//! it.
-//!
-//! VOUCH_TEST_REPLACEMENTS sets how often; `benches/runs` has results of long runs.
+//! The process of a mount is replaced, or killed, under load. VOUCH_TEST_REPLACEMENTS sets how
+//! often.
 
 use std::fs::File;
 use std::io::BufRead as _;
@@ -40,7 +38,6 @@ fn killed_mount_is_taken_up_under_open_files() {
         let before = mount.worker().expect("a worker");
         let killed = Instant::now();
         signal("KILL", before);
-        // Asks the server: it waits for the next worker.
         rustix::fs::statvfs(mount.path("")).expect("an answer");
         pauses.push(killed.elapsed());
         assert!(eventually(WAIT_MAX, || mount.worker().is_some_and(|now| now != before)), "round {round}: no other worker");
@@ -117,7 +114,6 @@ fn large(seed: u8) -> Vec<u8> {
     (0..3u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect()
 }
 
-/// Sources for a compiler, and a program whose data is checked while it runs.
 fn programs(world: &TestSite) {
     world.small_tree();
     world.write("src/large", large(0));
@@ -140,7 +136,6 @@ fn programs(world: &TestSite) {
     world.run_tool("cc", &["-O1", "-o", "src/bin/program", "program.c"]);
 }
 
-/// Users of a mount, until it ends. Each failure is reported.
 struct Workload {
     ended: Arc<AtomicBool>,
     failures: Arc<Mutex<Vec<String>>>,

@@ -1,5 +1,5 @@
-//! Real caches between clients and web servers: caches that are full of lies, a verifying cache
-//! behind and in front of squid, and HTTPS through squid.
+//! Caches that are full of lies, a verifying cache behind and in front of squid, and HTTPS through
+//! squid.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use crate::http_replica::{Process, has, nginx_with, squid, start};
 use crate::test_site::{Replica, TestSite, eventually, free_port, is_available};
 
-/// A tree whose packs every cache keeps whole.
 fn published() -> TestSite {
     let site = TestSite::new();
     site.small_tree();
@@ -43,7 +42,6 @@ impl Cache {
         }
     }
 
-    /// Starts the cache, and returns how clients name the origin's database through it.
     fn start(self, site: &TestSite, port: u16, origin: u16) -> (Process, Vec<String>) {
         let dir = site.path("");
         let dir = dir.to_str().expect("a plain path").trim_end_matches('/');
@@ -80,7 +78,6 @@ fn real_cache_full_of_lies_gives_no_wrong_byte() {
             continue;
         }
         let site = published();
-        // The origin lies at first: each pack has a wrong byte in each 2 KiB.
         site.run_tool("cp", &["-r", "db", "lying"]);
         for pack in std::fs::read_dir(site.path("lying/packs")).expect("packs") {
             let path = pack.expect("an entry").path();
@@ -109,7 +106,6 @@ fn real_cache_full_of_lies_gives_no_wrong_byte() {
         let (code, error) = get("filling", &[]);
         assert_eq!(code, Some(5), "{cache:?}: {error}");
 
-        // The origin is honest now, and the cache lies on from what it keeps.
         serve("db");
         let direct = format!("http://127.0.0.1:{origin}/www");
         site.run_ok(["get", "--no-cache", "--only-replicas", "--replica", &direct, "--proxy", "DIRECT", &name, "direct"]);
@@ -124,7 +120,6 @@ fn real_cache_full_of_lies_gives_no_wrong_byte() {
             assert!(whole.starts_with(&std::fs::read(&file).expect("a file")), "{cache:?}: wrong bytes in {}", file.display());
         }
 
-        // Another replica mends it.
         let _replica = site.serve();
         let (code, error) = get("mended", &["--replica", &format!("127.0.0.1:{}", site.port)]);
         assert_eq!(code, Some(0), "{cache:?}: {error}");
@@ -132,7 +127,6 @@ fn real_cache_full_of_lies_gives_no_wrong_byte() {
     }
 }
 
-/// `vouch serve` with further options.
 pub(crate) fn serve(site: &TestSite, port: u16, more: &[&str]) -> Replica {
     let listen = format!("127.0.0.1:{port}");
     Replica::start(site.command([&["serve", "--listen", &listen, "--metrics", "127.0.0.1:0"][..], more].concat()))
@@ -159,7 +153,7 @@ fn pull_through_cache_works_behind_and_in_front_of_squid() {
     };
     get("first");
     get("second");
-    // The manifest's URL changes each minute, so squid delays a new revision by a minute at most.
+    // The manifest's URL changes each minute, so squid delays a revision by a minute at most.
     site.write("src/hello", "next revision\n");
     site.publish_with(&["--pack-size", "256K"]);
     let show = || site.run(["cat", "--no-cache", "--only-replicas", "--replica", &url, "--proxy", &proxy, &format!("{name}/hello")]).stdout;
@@ -195,7 +189,6 @@ fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
     site.run_ok([&args[..], &["tunnelled"]].concat());
     site.assert_same("src", "tunnelled", &[]);
 
-    // A slow download goes on while the certificate is replaced.
     let pack = std::fs::read_dir(site.path("db/packs")).expect("packs").map(|entry| entry.expect("an entry"));
     let pack = pack.max_by_key(|entry| entry.metadata().map_or(0, |found| found.len())).expect("a pack").file_name();
     let pack = pack.to_str().expect("a name").to_owned();
@@ -214,7 +207,6 @@ fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
     assert!(slow.wait().expect("curl ends").success(), "the connection from before was dropped");
     assert_eq!(std::fs::read(site.path("slow")).unwrap(), std::fs::read(site.path("db/packs").join(&pack)).unwrap());
 
-    // Files that do not fit leave the old certificate in force.
     site.write("key.pem", "no key\n");
     std::thread::sleep(Duration::from_millis(2500));
     assert!(trusts("second.pem"));

@@ -1,6 +1,5 @@
-//! Origin, cache and publisher are killed at random moments while clients read over HTTP: each client
-//! gets one revision whole, or an error in time. `VOUCH_WEB_KILLS` sets the number of kills,
-//! `VOUCH_WEB_KILLS_SEED` the first seed.
+//! Killed at random moments while clients read: each client gets one revision whole, or an error in
+//! time. `VOUCH_WEB_KILLS` sets the number of kills, `VOUCH_WEB_KILLS_SEED` the first seed.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,7 +9,6 @@ use crate::web_caches::{noise, serve};
 
 const FILES: u64 = 6;
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// For the start of the process and its end, on a busy machine.
 const MARGIN: Duration = Duration::from_secs(6);
 
 fn write_revision(site: &TestSite, revision: u64) {
@@ -21,7 +19,6 @@ fn write_revision(site: &TestSite, revision: u64) {
     }
 }
 
-/// The revision that a client has written; `None` if it has not one revision whole.
 fn revision_of(site: &TestSite, out: &str) -> Option<u64> {
     let first = std::fs::read(site.path(out).join("0")).ok()?;
     let revision: u64 = std::str::from_utf8(first.split(|byte| *byte == b'\n').next()?).ok()?.parse().ok()?;
@@ -33,7 +30,6 @@ fn revision_of(site: &TestSite, out: &str) -> Option<u64> {
     is_whole.then_some(revision)
 }
 
-/// SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -67,7 +63,6 @@ impl Services {
         });
     }
 
-    /// A client's options: both ways, or one.
     fn replicas(&self, way: u64) -> Vec<String> {
         let url = |port: u16| ["--replica".to_owned(), format!("http://127.0.0.1:{port}/{}", self.hostid)];
         match way {
@@ -90,7 +85,6 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
     let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
     let mut services = Services { origin: None, cache: None, origin_port: site.port, cache_port: free_port(), hostid, name: name.clone() };
     services.start(&site);
-    // Revisions that may be in force: the newest that was published, and one under way.
     let (mut newest, mut counts) = (1, [0u64; 6]);
     for round in 0..kills {
         let mut random = Random(seed.wrapping_add(round));
@@ -133,7 +127,6 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
         counts[if output.status.success() { 3 } else { 4 }] += 1;
         let _ = std::fs::remove_dir_all(site.path(&out));
 
-        // A killed publisher has published or not; the next one goes on from either.
         services.start(&site);
         let log = site.run_ok(["log", "--db", "db", "--json"]);
         let in_force = log.lines().count() as u64;
@@ -144,7 +137,6 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
             assert!(site.run_ok(["verify", "--db", "db"]).contains("sound"), "round {round}");
         }
     }
-    // All recover without a hand.
     write_revision(&site, newest + 1);
     site.publish();
     for way in 0..3 {

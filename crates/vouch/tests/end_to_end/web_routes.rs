@@ -1,5 +1,3 @@
-//! How clients reach web servers: proxies of the environment, and HTTP/2.
-
 use crate::http_replica::{has, nginx_with};
 use crate::prelude::*;
 
@@ -15,7 +13,6 @@ fn proxies_of_the_environment_are_used() {
             .map(str::to_owned)
     };
     let by_address = args(&served);
-    // Only a proxy can know this name.
     let by_name = args("http://store.invalid");
     assert_eq!(site.run_ok(&by_address), "hello world\n");
     site.run_err(6, &by_name);

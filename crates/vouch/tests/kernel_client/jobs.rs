@@ -17,7 +17,6 @@ const BROKER: &str = "vouch-jobs/server.vouch.test";
 const SERVICE: &str = "nfs/server.vouch.test";
 const TICKET_LIFE: &str = "20s";
 
-/// A broker of this machine, for agents in guests.
 struct Broker {
     directory: tempfile::TempDir,
     environment: Vec<(&'static str, std::ffi::OsString)>,

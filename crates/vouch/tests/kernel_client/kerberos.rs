@@ -38,7 +38,6 @@ impl Realm {
         kdc.keytab("machine.keytab", &[&machine]);
         let server_keytab = kdc.keytab("server.keytab", &["nfs/server.vouch.test"]);
         kdc.client(&Client { name: "server", clock_skew, ..Client::default() });
-        // `script/guest/run` installs this file as the guest's /etc/krb5.conf.
         std::fs::create_dir(kdc.path("guest")).expect("a directory");
         let krb5_conf = kdc.client(&Client { name: "guest/krb5", kdc: address, enctypes: ENCTYPES, clock_skew, ..Client::default() });
         Some(Realm { kdc, network, krb5_conf, server_keytab })
@@ -65,7 +64,6 @@ impl Realm {
     }
 }
 
-/// Checks that rpc.gssd and kinit are installed. If not, prints which package is missing.
 pub(crate) fn has_gssd() -> bool {
     let needs = [("/usr/sbin/rpc.gssd", "nfs-common"), ("/usr/bin/kinit", "krb5-user")];
     let missing = needs.into_iter().find(|(program, _)| !std::path::Path::new(program).exists());

@@ -23,7 +23,6 @@ pub(crate) struct ServerOptions {
     pub(crate) options: String,
     pub(crate) more: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
-    /// By default a free port.
     pub(crate) port: Option<u16>,
 }
 
@@ -120,7 +119,6 @@ impl Server {
     }
 }
 
-/// Grace and expiry fit in a test.
 const LEASE_SECONDS: &str = "5";
 
 fn spawn(dir: &TempDir, port: u16, server_options: &ServerOptions) -> KillOnDrop {

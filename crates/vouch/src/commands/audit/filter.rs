@@ -1,5 +1,3 @@
-//! Selection of records: options that search, report and follow share.
-
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -114,14 +112,14 @@ impl Filter {
     }
 }
 
-/// The name itself, since names may have backslashes, and the bytes that it stands for in records.
+/// The name itself, since names may have backslashes, and the bytes that it stands for.
 fn forms(name: &[u8]) -> Alternatives {
     let mut forms = vec![name.to_vec(), as_shown(name)];
     forms.dedup();
     forms
 }
 
-/// As shown in records: `\xff` for a byte, and a backslash before a backslash or quote.
+/// `\xff` for a byte, and a backslash before a backslash or quote.
 fn as_shown(name: &[u8]) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::with_capacity(name.len()), name);
     while let Some((byte, behind)) = rest.split_first() {

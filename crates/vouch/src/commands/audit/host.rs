@@ -1,5 +1,3 @@
-//! `vouch audit host`: records this machine's kernel audit events in a trail.
-
 use std::path::PathBuf;
 
 use vouch_audit_pipeline::kernel_events::{KernelEvents, Source, record};

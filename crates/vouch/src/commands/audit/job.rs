@@ -1,9 +1,7 @@
-//! Records of a batch job: those of the broker that mints its tickets (`vouch jobs broker`), and
-//! those of exports that its tickets were used with.
-//!
-//! Exports do not know jobs. A record of theirs belongs to a job if its principal is the job's, its
-//! client is one of the job's nodes, and the job had tickets at its time. Records of two jobs of a
-//! user on one node at the same time cannot be told apart.
+//! Records of a batch job: those of the broker that mints its tickets, and those of exports. A
+//! record of an export belongs to a job if its principal is the job's, its client is one of the
+//! job's nodes, and the job had tickets at its time. Two jobs of a user on one node at the same
+//! time cannot be told apart.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,7 +12,6 @@ use vouch_audit::trail::{Query, SearchMode, search};
 
 use crate::exit::{At as _, Outcome};
 
-/// What the broker's trail says of a job.
 #[derive(Debug, Default)]
 pub(super) struct JobTickets {
     key: Vec<u8>,
@@ -30,7 +27,7 @@ struct Ticket {
 }
 
 impl JobTickets {
-    /// Reads the records of a job in those of the trails that are a broker's.
+    /// From the trails that are a broker's.
     pub(super) fn read(job: &str, directories: &[&Path], reading: SearchMode) -> Outcome<Self> {
         let mut found = Self { key: format!("job:{job}").into_bytes(), ..Self::default() };
         let query = Query { key: vec![found.key.clone()], class: Some(Class::Administrative), ..Query::default() };
@@ -51,7 +48,7 @@ impl JobTickets {
         Ok(found)
     }
 
-    /// Queries that together find each record of the job once, and others that `has` refuses.
+    /// They find each record of the job once, and others that `has` refuses.
     pub(super) fn narrow(&self, query: Query) -> Vec<Query> {
         let of_broker = Query { key: vec![self.key.clone()], class: Some(Class::Administrative), ..query.clone() };
         let (Some(from_ns), Some(until_ns)) =

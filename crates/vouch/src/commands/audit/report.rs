@@ -1,5 +1,3 @@
-//! `vouch audit report`: counts by user, file, export, client, operation and failure.
-
 use std::path::PathBuf;
 
 use vouch_audit::trail::SearchMode;

@@ -88,8 +88,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     forgive_closed_pipe(written.and_then(|()| out.flush()).at("standard output"))
 }
 
-/// Merges the results of several trails by time, oldest or newest first, until `each` returns
-/// false. Holds at most [`AHEAD_MAX`] records of each trail.
+/// Oldest or newest first, until `each` returns false. Holds at most [`AHEAD_MAX`] records of each
+/// trail.
 fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: SearchMode, mut each: impl FnMut(&Hit) -> bool) -> Outcome {
     let said = |directory: &Path, searched: io::Result<SearchCost>| {
         searched.at(directory.display()).map(|searched| tracing::debug!(?searched, "searched"))

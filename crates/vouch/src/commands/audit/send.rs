@@ -1,5 +1,3 @@
-//! `vouch audit send`: sends records to a collector by syslog over TLS, TCP or UDP, or to NATS.
-
 use std::path::PathBuf;
 
 use rustls::pki_types::ServerName;

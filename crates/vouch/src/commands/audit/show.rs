@@ -1,5 +1,3 @@
-//! Output format of records.
-
 use vouch_audit::Record;
 use vouch_audit_pipeline::record_text;
 

@@ -1,5 +1,3 @@
-//! Workloads that need no server.
-
 use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

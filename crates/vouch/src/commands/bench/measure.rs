@@ -1,5 +1,3 @@
-//! Options of every workload: repetition and results. Runs the parts and reports.
-
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -40,7 +38,6 @@ type Make<'a> = Box<dyn FnOnce(&mut Run, &StopFlag) -> Outcome<Vec<Box<dyn Subje
 type Work<'a> = Box<dyn FnOnce(&mut Runner) -> Result<(), Error> + 'a>;
 
 pub(super) struct Part<'a> {
-    /// A failure ends a run that has measured nothing yet; later it becomes a note.
     pub(super) subjects: Make<'a>,
     pub(super) work: Work<'a>,
     /// The run continues without this part, even if it is the first.
@@ -60,8 +57,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Interruption by Ctrl-C. Created before the first file of a run, so that files are removed and
-/// results reported.
+/// Ctrl-C. Created before the first file of a run, so that files are removed and results reported.
 pub(super) struct BenchRequest {
     stop: StopFlag,
     _taken: interrupt::Taken,
@@ -74,7 +70,7 @@ impl BenchRequest {
         let notify = move || {
             asked.set();
             // A second signal ends the process at once. The terminal sends it only to this process
-            // group, not to other helpers.
+            // group.
             std::mem::forget(interrupt::on_interrupt(vouch_bench::subject::terminate_all));
         };
         Self { stop, _taken: interrupt::take(notify) }
@@ -158,7 +154,7 @@ impl Measure {
         Ok(())
     }
 
-    /// Reports first: cleaning up may hang, and a second Ctrl-C ends the process.
+    /// Reports first: cleaning up may hang.
     fn report_interrupted(&self, run: &Run, mut bench: Runner) -> Outcome {
         let written = self.outputs.write(run);
         let told = bench.run.notes.len();
@@ -222,7 +218,7 @@ impl ProgressSink for Progress {
         (self.checkpoint)(run);
         let Some(result) = run.results.last().filter(|_| self.lines) else { return };
         let elapsed = self.started.elapsed().as_secs_f64();
-        // Preparation and cleaning take longer than the plan says, so the pace so far counts.
+        // Preparation and cleaning take longer than the plan says.
         let left = if done_s > 0.0 { elapsed / done_s * (total_s - done_s).max(0.0) } else { 0.0 };
         let figures = result
             .subjects

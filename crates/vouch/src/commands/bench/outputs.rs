@@ -1,5 +1,3 @@
-//! Output of results: terminal and files.
-
 use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
@@ -30,13 +28,11 @@ pub(super) struct Outputs {
 impl Outputs {
     pub(super) fn check(&self) -> Outcome {
         for file in [&self.json, &self.html, &self.csv].into_iter().flatten() {
-            // A pipe's reader would take a test for the end.
             if file.metadata().is_ok_and(|there| !there.is_file()) && !file.is_dir() {
                 continue;
             }
             let was_there = file.exists();
             std::fs::File::options().create(true).append(true).open(file).at(file.display())?;
-            // A run without results leaves no file; a dangling link stays.
             if !was_there {
                 std::fs::canonicalize(file).and_then(std::fs::remove_file).at(file.display())?;
             }
@@ -44,8 +40,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Writes the record after each case, so that a killed run can be resumed. `whole`: earlier
-    /// parts.
+    /// So that a killed run can be resumed. `whole`: earlier parts.
     pub(super) fn checkpoint(&self, whole: Option<Run>, several: bool) -> Box<dyn FnMut(&Run) + Send> {
         let Some(file) = self.json.clone().filter(|file| !file.metadata().is_ok_and(|there| !there.is_file()) && !is_descriptor(file))
         else {
@@ -67,8 +62,7 @@ impl Outputs {
         }
     }
 
-    /// Prints the table and writes the requested files. A failure prevents no other output. Returns
-    /// the first failure.
+    /// A failure prevents no other output. Returns the first failure.
     pub(super) fn write(&self, run: &Run) -> Outcome {
         let told = output::text(&report::table(run));
         let of = |file: &Option<PathBuf>, make: fn(&Run) -> String| {
@@ -82,7 +76,6 @@ impl Outputs {
 /// Atomic, so that a full disk keeps the earlier record. Writes in place for special files, where
 /// the directory is read-only, or where the owner would change.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
-    // Check under its own name: the target of a /proc link to a pipe does not exist.
     if file.metadata().is_ok_and(|there| !there.is_file()) || is_descriptor(file) {
         return File::options().append(true).open(file)?.write_all(text.as_bytes());
     }
@@ -104,7 +97,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     let outcome = before
         .map_or(Ok(()), |before| made.set_permissions(before.permissions()))
         .and_then(|()| made.write_all(text.as_bytes()))
-        // Sync now, so that errors of a server or quota come while the earlier file still exists.
+        // Errors of a server or quota come while the earlier file still exists.
         .and_then(|()| made.sync_all())
         .and_then(|()| std::fs::rename(&part, &place));
     if outcome.is_err() {
@@ -121,7 +114,7 @@ fn keep_owner(made: &File, before: &Metadata) -> io::Result<()> {
     }
 }
 
-/// An open descriptor of this process. It may also receive the table, so it is not replaced.
+/// It may also receive the table, so it is not replaced.
 fn is_descriptor(file: &Path) -> bool {
     let directory = file.parent().unwrap_or(Path::new(""));
     [Path::new("/dev/stdout"), Path::new("/dev/stderr")].contains(&file)

@@ -1,5 +1,3 @@
-//! Subjects of a measurement, from command-line options.
-
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -115,7 +113,6 @@ impl<T: FromStr<Err = String>> FromStr for Labelled<T> {
     }
 }
 
-/// The source with this label, or else the one without a label.
 fn source(sources: &[Labelled<ServerCpu>], name: Option<&str>) -> Option<ServerCpu> {
     let of = |label: Option<&str>| sources.iter().find(|source| source.label.as_deref() == label);
     name.and_then(|name| of(Some(name))).or_else(|| of(None)).map(|source| source.value.clone())
@@ -187,7 +184,6 @@ impl Subjects {
             Err(Failure::usage("--target", format!("{label} would name two subjects; give labels: LABEL=…")))
         }));
         if let Err(failure) = made {
-            // Each one for itself; the reason is reported last.
             for subject in &mut subjects {
                 let (label, place) = (subject.info().label, subject.place().unwrap_or_default());
                 if let Err(error) = subject.clean() {
@@ -256,7 +252,7 @@ impl Subjects {
         Ok(())
     }
 
-    /// A mount is the only work on this machine, so that the page cache may be dropped.
+    /// The page cache may then be dropped.
     fn is_alone(&self) -> bool {
         let here = |target: &Labelled<Target>| match &target.value {
             Target::Nfs(target) => target.address().is_ok_and(|address| is_local(address.ip())),
@@ -370,7 +366,6 @@ mod tests {
         assert!(!alone(&[], &["/a", "/b"], "cold"));
         assert!(!alone(&["scp://"], &["/a"], "cold"));
         assert!(!alone(&["nfs://127.0.0.1/export"], &["/a"], "cold"));
-        // RFC 5737.
         assert!(alone(&["nfs://192.0.2.1/export"], &["/a"], "cold"));
     }
 }

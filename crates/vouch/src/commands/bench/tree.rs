@@ -1,6 +1,3 @@
-//! Publishes, serves and mounts a tree for the run, and measures it beside its source directory,
-//! sshfs, NFS servers and web servers.
-
 use std::path::PathBuf;
 
 use vouch_bench::published_tree::{HASHED_LENGTHS, Peers, PublishedTree, primitives};

@@ -1,5 +1,3 @@
-//! Options of each workload, and its plan.
-
 use vouch_bench::published_tree::{Peers, PublishedTree};
 use vouch_bench::workload;
 

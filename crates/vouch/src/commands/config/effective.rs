@@ -1,5 +1,3 @@
-//! The value of each option of a command line, and its source.
-
 use std::ffi::OsString;
 
 use clap::ArgAction;
@@ -12,7 +10,6 @@ use crate::exit::{Failure, Outcome};
 pub(super) fn show(config: &Config, line: &[OsString], root: &clap::Command, as_json: bool) -> Outcome {
     let given = config::first_pass([OsString::from("vouch")].into_iter().chain(line.iter().cloned()).collect(), crate::cli::command());
     let applied = config::apply(&given, config, root);
-    // Help and the version are errors of the parser too.
     let matches = root
         .clone()
         .ignore_errors(true)

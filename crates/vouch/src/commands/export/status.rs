@@ -23,7 +23,6 @@ pub(super) fn run(args: &Args, state: Option<&Path>) -> Outcome {
     if args.json { output::json(&status) } else { output::text(&table(&status)) }
 }
 
-/// The socket of the server with this state directory; else of the only server of this machine.
 pub(super) fn socket(state: Option<&Path>) -> Outcome<PathBuf> {
     if let Some(state) = state {
         let path = control_path(state);
@@ -133,7 +132,6 @@ fn tls_line(tls: &TlsStatus) -> String {
     )
 }
 
-/// Includes the name of the certificate.
 fn xprtsec(client: &ClientStatus) -> String {
     match (&client.xprtsec, &client.certificate) {
         (Some(transport), Some(name)) => format!("{transport} {}", vouch_daemon::printable::printable(name.as_bytes())),

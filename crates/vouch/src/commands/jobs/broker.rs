@@ -1,5 +1,3 @@
-//! `vouch jobs broker`: options of the broker.
-
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -103,7 +101,6 @@ pub(super) fn run(args: Args) -> Outcome {
     let halted = Arc::new(AtomicBool::new(false));
     let trail = trail(&args.audit, halted.clone())?;
     let broker = Arc::new(Broker::open(config, trail)?);
-    // Any local user may connect; the kernel says who it is.
     let scheduler = listen(&args.socket, 0o666)?;
     let page = StatusPage::open(DaemonKind::JobsBroker, args.metrics)?;
     interrupt::watch().at("signals")?;

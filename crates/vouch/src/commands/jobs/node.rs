@@ -1,4 +1,4 @@
-//! `vouch jobs prolog` and `epilog`: the scheduler's side on a node, through the agent.
+//! The scheduler's side on a node, through the agent.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,3 @@
-//! `vouch jobs begin`, `end` and `list`: the scheduler's side, on the broker's host.
-
 use std::path::PathBuf;
 use std::time::Duration;
 

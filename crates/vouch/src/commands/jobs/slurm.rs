@@ -1,4 +1,4 @@
-//! What Slurm says of a job: its environment in prologs, and its time limit by squeue(1).
+//! The job's environment in prologs, and its time limit by squeue(1).
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,7 +11,7 @@ pub(super) fn variable(name: &str) -> Outcome<String> {
     std::env::var(name).map_err(|_| Failure::usage(name, "is not set; run this as PrologSlurmctld, or give the option"))
 }
 
-/// The job's time limit. None: it has no limit.
+/// None: the job has no limit.
 pub(super) fn time_limit(job: &JobId) -> Outcome<Option<Duration>> {
     let mut command = Command::new("squeue");
     let out = command.args(["--noheader", "--jobs", job.as_str(), "--format", "%l"]).stdin(Stdio::null()).output().at("squeue")?;

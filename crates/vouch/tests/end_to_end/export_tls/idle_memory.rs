@@ -1,11 +1,8 @@
-//! Memory of the server for each idle connection over mutual TLS. `VOUCH_IDLE_CONNECTIONS` sets how
-//! many the test opens.
+//! `VOUCH_IDLE_CONNECTIONS` sets how many connections the test opens.
 
 use super::*;
 
-/// Of each connection, beside the kernel's socket.
 const IDLE_LEN_MAX: usize = 40 * 1024;
-/// The first connections fill buffers that all connections share.
 const FIRST_COUNT: usize = 64;
 const COUNT: usize = 300;
 
@@ -21,7 +18,6 @@ fn idle_connection_costs_less_than_40_kib() {
         write_and_read(&client, b"file").await;
         client.close().await.expect("closed");
     });
-    // First, because later connections reuse memory.
     let over_tls = measure(&export, count, |host| over_mutual_tls(&world, export.address, host));
     let clear = measure(&export, count, |host| {
         let mut stream = socket(export.address, host);
@@ -33,9 +29,7 @@ fn idle_connection_costs_less_than_40_kib() {
     assert!(over_tls <= IDLE_LEN_MAX, "an idle connection costs {over_tls} bytes");
 }
 
-/// Opens connections and returns the growth of the server's memory for each.
 fn measure<C>(export: &TlsExport, count: usize, connect: impl Fn(u8) -> C) -> usize {
-    // Addresses of their own keep clear of limits for each address.
     let host = |at: usize| u8::try_from(1 + at % 200).expect("less than 201");
     let mut open: Vec<C> = (0..FIRST_COUNT).map(|at| connect(host(at))).collect();
     let before = resident_len(export);
