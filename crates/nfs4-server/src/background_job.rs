@@ -36,7 +36,6 @@ impl Job {
 
     /// A bounded part of the work. May block. A panic ends the job.
     pub fn step(&mut self, server: &Server, now: Now) -> JobProgress {
-        // Unwinding releases locks, and `failed` completes half-done work.
         let stepped = catch_unwind(AssertUnwindSafe(|| self.steps.step(server, now)));
         stepped.unwrap_or_else(|_| self.steps.failed(server, now))
     }

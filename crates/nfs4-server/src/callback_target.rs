@@ -3,7 +3,6 @@ use std::sync::Arc;
 
 use crate::access::principal::{Flavour, Principal};
 
-/// Unique while the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
@@ -14,8 +13,7 @@ pub struct CallbackId(pub u64);
 pub enum CallbackTo {
     /// Bound to the client's back channel (RFC 8881 §2.10.3.1).
     Connection(ConnectionId),
-    /// Of a 4.0 client. The driver connects and keeps the connection for some time (RFC 7530
-    /// §16.33).
+    /// Of a 4.0 client. The driver connects and keeps the connection (RFC 7530 §16.33).
     Address(SocketAddr),
 }
 
@@ -35,6 +33,5 @@ pub trait CallbackContexts: Send + Sync {
 
 /// Read under the state's lock, so it must not block.
 pub trait ContextLife: Send + Sync + std::fmt::Debug {
-    /// 0 after the context ended, was destroyed or was evicted.
     fn left_ms(&self) -> u64;
 }

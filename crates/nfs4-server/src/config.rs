@@ -3,7 +3,6 @@ use crate::Limits;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub lease_ms: u64,
-    /// Grace period after a start; 0 without recovery records.
     pub grace_ms: u64,
     pub minor_versions: std::ops::RangeInclusive<u32>,
     pub delegations: bool,

@@ -1,5 +1,3 @@
-//! The driver owns the socket.
-
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -15,23 +15,19 @@ pub enum Unreachable {
 }
 
 pub enum Effect {
-    /// Send, then call `Server::callback_reply` exactly once, with the RPC reply or with
-    /// [`Unreachable`].
+    /// Then call `Server::callback_reply` exactly once, with the RPC reply or with [`Unreachable`].
     Callback {
         id: CallbackId,
         to: CallbackTo,
         xid: u32,
-        /// Without record mark. With a context, the driver replaces the credential.
         record: Vec<u8>,
         context: Option<Arc<CallbackContext>>,
         timeout_ms: u64,
     },
     /// Must be durable before this reply and any later one with `Compound::waits_for_records`.
-    /// Replaces a record with the same key.
     Persist {
         key: Vec<u8>,
         value: Vec<u8>,
-        /// Of two changes to one key, the greater number wins.
         order: u64,
     },
     /// Need not be durable at once.
@@ -41,8 +37,8 @@ pub enum Effect {
     },
     /// Remove all recovery records that were not stored again since the start.
     GraceEnded,
-    /// For the log: a client of this name came back from another address and may not reclaim. Any
-    /// peer can cause many of these until grace ends.
+    /// For the log: a client came back from another address and may not reclaim. Any peer can cause
+    /// many of these during grace.
     AddressMismatch {
         name: Arc<[u8]>,
         address: IpAddr,

@@ -15,7 +15,6 @@ pub(crate) enum OpError {
     Fault(Status, std::io::Error),
 }
 
-/// `Ok`: the result is encoded.
 pub(crate) type OpResult = Result<(), OpError>;
 
 impl From<Status> for OpError {
@@ -28,8 +27,7 @@ impl From<Unanswered> for OpError {
     fn from(why: Unanswered) -> Self {
         match why {
             Unanswered::WouldWait => OpError::WouldBlock,
-            // After ACCESS a client would drop its cached writes although its rights did not
-            // change.
+            // After ACCESS a client would drop its cached writes.
             Unanswered::Silent => OpError::Status(Status::DELAY),
         }
     }

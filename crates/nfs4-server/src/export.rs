@@ -48,7 +48,6 @@ impl ClientAccess {
         self.flavours.iter().find(|access| access.flavour == flavour)
     }
 
-    /// The flavour is accepted, but not over this transport.
     pub(crate) fn refuses_transport(&self, flavour: Flavour, transport: Transport) -> bool {
         self.under(flavour).is_some_and(|under| transport < under.transport_min)
     }
@@ -57,7 +56,6 @@ impl ClientAccess {
         port >= 1024 && !flavour.is_proven() && self.under(flavour).is_some_and(|under| under.secure_port)
     }
 
-    /// Under a flavour that is not accepted, any accepted flavour counts.
     pub fn machine_writes(&self, flavour: Flavour) -> bool {
         match self.under(flavour) {
             Some(under) => under.machine_writes,
@@ -81,7 +79,7 @@ pub trait ClientMatcher: Send + Sync {
         false
     }
 
-    /// The answer may end state. An outage of the name service ends nothing.
+    /// The answer may end state; an outage of the name service ends nothing.
     fn is_certain(&self, peer: SocketAddr) -> bool {
         !self.is_undecided(peer)
     }
@@ -96,8 +94,8 @@ pub struct Export {
     pub fsid: Option<(u64, u64)>,
     pub source: Arc<str>,
     pub file_system: Arc<dyn FileSystem>,
-    /// `sync` of exports(5): replies wait until names and attributes are durable. Under `async` a
-    /// power cut can lose them; stable writes and COMMIT are not affected.
+    /// `sync` of exports(5): replies wait until names and attributes are durable. `async` does not
+    /// affect stable writes and COMMIT.
     pub sync: bool,
     pub clients: Arc<dyn ClientMatcher>,
     pub locations: Locations,
@@ -109,7 +107,6 @@ pub struct Export {
 /// RFC 8881 §11.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locations {
-    /// The file system is absent here: clients must use one of the locations.
     pub is_referral: bool,
     pub list: Vec<Location>,
 }

@@ -20,7 +20,6 @@ const MAC_LEN: usize = 16;
 const _: () =
     assert!(HEAD_LEN + CHANGE_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHANDLE_LEN_MAX, "the longest identity fits a filehandle");
 
-/// Derived from the path, and so stable over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PseudoId(pub(crate) u64);
 
@@ -95,7 +94,6 @@ impl HandleCodec {
     }
 }
 
-/// In constant time.
 fn same(a: &[u8; MAC_LEN], b: &[u8; MAC_LEN]) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b))) == 0
 }

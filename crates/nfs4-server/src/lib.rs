@@ -5,8 +5,8 @@
 //! reaches files through [`vouch_vfs`].
 //!
 //! A driver creates a [`Server`], reports connections, passes each call to [`Server::begin`] and
-//! runs the [`Compound`]. A compound that would wait for a disk suspends and continues on a thread
-//! that may block.
+//! runs the [`Compound`]. A compound that would wait for a disk continues on a thread that may
+//! block.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 

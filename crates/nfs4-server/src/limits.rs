@@ -23,7 +23,6 @@ pub struct Limits {
     pub opens_max: usize,
     /// Open and lock owners, some hundred bytes each, shared by source like opens.
     pub owners_max: usize,
-    /// Locked byte ranges, and files with lock owners.
     pub locks_per_client_max: usize,
     pub locks_max: usize,
     pub delegations_max: usize,

@@ -1,8 +1,7 @@
 //! Cookies depend on the name alone, so that a listing survives reloads and restarts.
 
-/// At least 3 (RFC 8881 §18.23.3), and below 2^63, because some clients store cookies signed.
-///
-/// Two names can have the same cookie, so a page must not end between them.
+/// At least 3 (RFC 8881 §18.23.3), and below 2^63, because some clients store cookies signed. A
+/// page must not end between names with one cookie.
 pub(crate) fn of_name(name: &[u8]) -> u64 {
     let hash = blake3::hash(name);
     let word = u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));

@@ -5,7 +5,6 @@ use vouch_vfs::FileSpan;
 
 use crate::{Connection, Flavour, Principal};
 
-/// After RPC and security processing. The driver answers NULL.
 pub struct Request {
     pub connection: Arc<Connection>,
     pub xid: u32,
@@ -16,14 +15,14 @@ pub struct Request {
     pub body: Bytes,
     /// For the results, with the driver's headers.
     pub reply: Vec<u8>,
-    /// Bytes that protection adds after the results. They count toward the client's limits.
+    /// Bytes that protection adds after the results; they count toward the client's limits.
     pub reply_tail_len: usize,
     pub spans_allowed: bool,
 }
 
 pub struct Reply {
     pub bytes: Vec<u8>,
-    /// A span follows each position in `bytes`, in ascending order. Padding is already in `bytes`.
+    /// A span follows each position in `bytes`. Padding is already in `bytes`.
     pub spans: Vec<(usize, FileSpan)>,
 }
 

@@ -52,7 +52,7 @@ pub struct Tick {
     pub next_due_ms: u64,
 }
 
-/// GETATTR waits this long for the holder of a write delegation, then answers DELAY.
+/// Then GETATTR answers DELAY.
 pub(crate) const HOLDER_WAIT_MS: u64 = 100;
 const HOLDER_WAITERS_MAX: u32 = 4;
 const ERRORS_MAX: usize = 64;
@@ -118,8 +118,7 @@ impl Server {
         Arc::new(Connection::new(id, peer))
     }
 
-    /// If true, refuse calls of the connection with AUTH_TOOWEAK: every export of the client
-    /// demands a stronger transport.
+    /// Every export of the client demands a stronger transport: answer AUTH_TOOWEAK.
     pub fn is_transport_too_weak(&self, connection: &Connection, now: Now) -> bool {
         if connection.transport() == Transport::MutualTls {
             return false;
@@ -138,7 +137,6 @@ impl Server {
         is_too_weak
     }
 
-    /// Running calls continue, their replies are lost.
     pub fn connection_closed(&self, connection: &Connection, now: Now) -> Vec<Effect> {
         connection.close();
         self.peers.lock().remove(&connection.id());
@@ -157,7 +155,6 @@ impl Server {
         *self.now.lock() = now;
         self.anonymous.clean(now.mono_ms);
         let mut effects = Vec::new();
-        // In parts: other calls take the lock in between.
         let next_due_ms = loop {
             let next_due_ms = self.with_state(&mut effects, now.mono_ms, |state| state.tick(now.mono_ms));
             if next_due_ms > now.mono_ms {
@@ -202,7 +199,6 @@ impl Server {
         report
     }
 
-    /// With the rest of grace, milliseconds. O(1).
     pub fn totals(&self, now: Now) -> (Totals, u64) {
         let state = self.state.lock();
         (state.totals(), state.grace_left_ms(now.mono_ms))
@@ -247,8 +243,7 @@ impl Server {
     /// Changes at each start and after each failed sync (RFC 8881 §18.32.3). WRITE replies have the
     /// value from before the write, COMMIT replies the one from after it.
     pub(crate) fn write_verifier(&self) -> Verifier {
-        // A large odd factor keeps the values distinct within a start and far from those of the
-        // next.
+        // Keeps the values distinct, and far from those of the next start.
         let losses = self.sync_tracker.losses().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Verifier((self.config.boot ^ losses).to_be_bytes())
     }
@@ -264,7 +259,6 @@ impl Server {
             let mut state = self.state.lock();
             let result = act(&mut state);
             let taken = if state.has_effects() { state.take_effects() } else { VecDeque::new() };
-            // Under the lock: the numbers follow the order of changes.
             let first = if taken.is_empty() { 0 } else { self.record_orders.fetch_add(taken.len() as u64, Ordering::Relaxed) };
             (result, taken, first)
         };

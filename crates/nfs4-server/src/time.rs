@@ -1,5 +1,3 @@
-//! This crate reads no clock; the driver passes the time.
-
 use vouch_vfs::Time;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,6 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// As in `xprtsec=` of exports(5).
     pub fn name(self) -> &'static str {
         match self {
             Transport::Clear => "none",
@@ -30,7 +29,6 @@ pub struct TlsPeer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// SHA-256.
     pub fingerprint: [u8; 32],
     pub name: String,
     /// All calls of the connection without Kerberos act as this local user.

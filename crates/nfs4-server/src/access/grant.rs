@@ -1,5 +1,3 @@
-//! The rights of a caller in an export, cached with the connection.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -48,9 +46,8 @@ pub(crate) struct Requester<'a> {
 }
 
 impl Grant {
-    /// Errors: STALE if the export is gone or does not name the client, as Linux answers; DELAY if
-    /// the answer is not known yet; ACCESS without a local identity; WRONGSEC for a weaker
-    /// transport.
+    /// STALE if the export is gone or does not name the client, as in Linux; DELAY if the answer is
+    /// not known yet; ACCESS without a local identity; WRONGSEC for a weaker transport.
     pub(crate) fn resolve(
         requester: &Requester<'_>,
         tree: &Tree,
@@ -97,8 +94,7 @@ impl Grant {
             return Err(Status::WRONGSEC.into());
         }
         let Some(under) = access.under(requester.flavour).copied() else {
-            // A caller without an account must get WRONGSEC too, so that the client tries another
-            // flavour.
+            // A caller without an account gets WRONGSEC too, so that it tries another flavour.
             let squash = access.flavours.first().ok_or(Status::STALE)?.squash;
             let caller = Arc::new(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []));
             // The machine credential may write if some flavour may.

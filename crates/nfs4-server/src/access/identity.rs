@@ -7,16 +7,14 @@ use crate::{Principal, Squash};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// The name service must be asked, but the caller passed [`Blocking::Forbidden`].
     WouldWait,
     Silent,
 }
 
-/// Maps principals to local identities, and owner names to numbers and back. On the hot path,
-/// recent answers must come from memory.
+/// Maps principals to local identities, and owner names to numbers and back. On the hot path.
 pub trait Identity: Send + Sync {
     /// After squashing; `None` without an account. For `sec=sys`, groups may come from the name
-    /// service. `client` is for log messages only.
+    /// service.
     fn caller(
         &self,
         principal: &Principal,

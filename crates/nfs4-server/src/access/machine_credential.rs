@@ -1,5 +1,4 @@
-//! The machine credential (SP4_MACH_CRED, RFC 8881 §2.10.8.3), which acts for users with expired
-//! tickets.
+//! SP4_MACH_CRED (RFC 8881 §2.10.8.3): the machine acts for users with expired tickets.
 
 use vouch_nfs4::op::{Args, Op};
 use vouch_nfs4::{Bitmap, Status};
@@ -43,7 +42,6 @@ impl CompoundContext<'_> {
         Ok(())
     }
 
-    /// Linux sends GETATTR along with CLOSE and DELEGRETURN.
     pub(crate) fn is_admitted(&mut self, args: &Args<'_>) -> bool {
         match &self.current {
             Some(Object::File(file)) if !file.grant.flavour_fits => {

@@ -49,7 +49,6 @@ impl Flavour {
         matches!(self, Flavour::Krb5 | Flavour::Krb5i | Flavour::Krb5p)
     }
 
-    /// File data may leave unencrypted from the page cache.
     pub fn plain_data(self) -> bool {
         !matches!(self, Flavour::Krb5i | Flavour::Krb5p)
     }

@@ -1,7 +1,5 @@
-//! Mapping between NFSv4 and POSIX ACLs (draft-ietf-nfsv4-acl-mapping-05, as Linux implements it).
-//!
-//! A POSIX ACL always has an NFSv4 form. The other direction never grants more and refuses entries
-//! without a POSIX form (audit, one-level inheritance).
+//! draft-ietf-nfsv4-acl-mapping-05, as Linux implements it. A POSIX ACL always has an NFSv4 form.
+//! The other direction never grants more and refuses entries without a POSIX form.
 
 use vouch_nfs4::{AceFlags, AceMask, AceType, Status};
 use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};
@@ -65,8 +63,7 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
         out.push(Entry { kind, flags: AceFlags(flags), mask: AceMask(bits), who });
     };
     let allow = |permissions: u8| ANYONE | bits(permissions, directory);
-    // POSIX stops at the first matching class, NFSv4 continues: each class is first denied what a
-    // later entry would grant.
+    // POSIX stops at the first matching class, NFSv4 continues.
     let denied = |permissions: u8, later: u8| bits(!permissions & later, directory);
 
     let deny = denied(owner, all_users | group | all_groups | other);
@@ -81,8 +78,7 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
         }
         push(AceType::ALLOW, who, allow(permissions));
     }
-    // A member of several groups gets the access of each: all groups are allowed before any is
-    // denied.
+    // A member of several groups gets the access of each.
     push(AceType::ALLOW, Who::Group, allow(group));
     for (who, permissions) in named(true) {
         push(AceType::ALLOW, who, allow(permissions));
@@ -189,7 +185,6 @@ mod tests {
         let user = Entry { kind: AceType::DENY, flags: AceFlags(0), mask: AceMask(READ), who: Who::User(8) };
         let acl = from_nfs(&[user, everyone(AceType::ALLOW, READ)], false).unwrap().access.unwrap();
         let of = |tag| acl.entries.iter().find(|entry| entry.tag == tag).unwrap().permissions;
-        // The denied user may be the owner, so the owner gets less.
         assert_eq!((of(PosixAclTag::User(8)), of(PosixAclTag::UserObject), of(PosixAclTag::Other)), (0, 0, 4));
     }
 }

@@ -109,7 +109,6 @@ impl CompoundContext<'_> {
     }
 }
 
-/// From the POSIX ACLs or the mode.
 fn entries(file: &FileRef, attributes: &Attributes, blocking: Blocking) -> Result<Vec<acl::Entry>, OpError> {
     let directory = attributes.file_type == FileType::Directory;
     let get = |kind| file.files().acl(&file.grant.caller, &file.id, kind, blocking);

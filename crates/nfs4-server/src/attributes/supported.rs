@@ -7,7 +7,6 @@ use vouch_vfs::{Attributes, Space, Traits};
 use super::acl;
 use crate::pseudo_fs::Site;
 
-/// Costly parts are present only on request.
 pub(crate) struct View {
     pub(crate) minor: u32,
     pub(crate) attributes: Attributes,
@@ -108,8 +107,8 @@ pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool, has_layouts: 
         all = all.or(LAYOUT);
     }
     if !traits.read_only {
-        // RFC 7862 §12.2.3. With this attribute, Linux 6.1 orders attributes by the change
-        // attribute alone: an older GETATTR reply after an O_DIRECT write resets the file's size.
+        // RFC 7862 §12.2.3. Linux 6.1 then orders attributes by the change attribute alone: an
+        // older GETATTR reply after an O_DIRECT write resets the file's size.
         all = all.without(Attr::CHANGE_ATTR_TYPE.0);
     }
     if traits.clone_block_len == 0 {

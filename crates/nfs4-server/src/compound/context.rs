@@ -17,16 +17,14 @@ use crate::pseudo_fs::{Child, Place, Tree};
 use crate::state::{ClientKey, FileKey, OwnerToken, State, Terms, Turn};
 use crate::{Connection, Effect, ErrorReport, Flavour, Now, Principal, Server};
 
-/// Recovery records that the reply must wait for (RFC 8881 §8.4.3).
+/// RFC 8881 §8.4.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordWait {
     None,
-    /// After a crash, another client could reclaim the granted state.
     ForGrant,
     ForReplay,
 }
 
-/// Must be durable before the reply leaves.
 pub(crate) struct PendingSync {
     pub(crate) files: Arc<Grant>,
     pub(crate) ids: Vec<FileId>,
@@ -78,7 +76,6 @@ pub(crate) struct CallState {
     pub(crate) spans_len: usize,
     pub(crate) effects: Vec<Effect>,
     pub(crate) pending_syncs: Vec<PendingSync>,
-    /// The export refuses the flavour, but admitted the machine credential.
     pub(crate) machine_admitted: bool,
     pub(crate) machine_does: bool,
     pub(crate) names: Blocking,
@@ -112,7 +109,6 @@ impl CallState {
         (self.note, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
     }
 
-    /// True if the caller used a file without an own open.
     pub(crate) fn count(&mut self, (read, written): (u64, u64)) -> bool {
         let mut unopened = false;
         for (writes, used) in self.used.iter_mut().enumerate() {
@@ -211,7 +207,7 @@ impl<'s> CompoundContext<'s> {
         granted
     }
 
-    /// `status` says why the caller has no grant; STALE also stands for a hidden export.
+    /// STALE also stands for a hidden export.
     pub(crate) fn report_denied(&self, export: crate::ExportId, status: Status) {
         let Some(site) = self.tree.site(export) else { return };
         let access = site.export.clients.access_for(self.connection.peer());
@@ -249,14 +245,12 @@ impl<'s> CompoundContext<'s> {
         Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, blocking: self.names }
     }
 
-    /// Runs `act` under the state's lock and collects its effects.
     #[inline]
     pub(crate) fn state<R>(&mut self, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
         self.server.with_state(&mut self.call.effects, self.call.now.mono_ms, act)
     }
 
-    /// A call keeps the exports of its start, so this checks that they are still in force before it
-    /// grants state.
+    /// A call keeps the exports of its start: checks that they are still in force.
     pub(crate) fn granting<R>(
         &mut self,
         file: &FileRef,
@@ -265,8 +259,7 @@ impl<'s> CompoundContext<'s> {
         let (server, generation, peer, terms) = (self.server, self.tree.generation, self.connection.peer(), self.terms());
         let mut act = Some(act);
         loop {
-            // The check may read a disk: it runs outside the lock and repeats if the exports
-            // changed.
+            // The check may read a disk: outside the lock, and again if the exports changed.
             let (checked, verdict) = server.still_grants(generation, file, peer, terms);
             let done = self.state(|state| {
                 let act = (server.generation() == checked).then(|| act.take()).flatten()?;
@@ -282,12 +275,11 @@ impl<'s> CompoundContext<'s> {
         Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024, transport: self.connection.transport() }
     }
 
-    /// After this reply, state that another client lost must not be reclaimable (RFC 8881 §8.4.3).
+    /// State that another client lost must not be reclaimable after this reply (RFC 8881 §8.4.3).
     pub(crate) fn wait_for_records(&mut self) {
         self.call.record_wait = RecordWait::ForGrant;
     }
 
-    /// None in 4.0: the stateid identifies the client.
     pub(crate) fn client_of_session(&self) -> Option<ClientKey> {
         self.session.as_ref().map(|running| running.turn.client)
     }

@@ -92,8 +92,8 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
     }
 }
 
-/// BADXDR, also for unknown enumeration values (RFC 8881 §15.1.1.1). Unknown union arms get
-/// UNION_NOTSUPP (RFC 7862 §11.1).
+/// BADXDR, also for unknown enumeration values (RFC 8881 §15.1.1.1); UNION_NOTSUPP for unknown
+/// union arms (RFC 7862 §11.1).
 pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     match (op, error) {
         (Op::SEEK, vouch_xdr::Error::Unknown { what: "data_content4", .. }) => Status::UNION_NOTSUPP,

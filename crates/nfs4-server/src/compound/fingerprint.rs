@@ -1,18 +1,15 @@
 //! Distinguishes a retry from another call with the same number. Contains the flavour, because a
-//! cached reply is sent without a new check.
-//!
-//! Not cryptographic: a forged collision costs only the forger.
+//! cached reply is sent without a new check. Not cryptographic: a forged collision costs only the
+//! forger.
 
 use std::hash::{Hash as _, Hasher};
 
 use crate::{Flavour, Principal};
 
-/// File data lies beyond.
 const LEN_MAX: usize = 512;
 
 pub(crate) fn of(principal: &Principal, flavour: Flavour, operations: u32, body: &[u8]) -> u64 {
     let mut hasher = FoldHasher(0x9e37_79b9_7f4a_7c15 ^ (u64::from(operations) | (flavour as u64) << 32));
-    // Groups may differ between a call and its retry.
     match principal {
         Principal::None => hasher.add(1),
         Principal::Sys { uid, .. } => hasher.add(2 | u64::from(*uid) << 32),
@@ -23,7 +20,6 @@ pub(crate) fn of(principal: &Principal, flavour: Flavour, operations: u32, body:
     hasher.finish()
 }
 
-/// Folded multiplication, eight bytes a step.
 struct FoldHasher(u64);
 
 impl FoldHasher {

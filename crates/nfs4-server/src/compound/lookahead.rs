@@ -1,5 +1,4 @@
-//! The operations that follow, for security negotiation (RFC 8881 §2.6.3.1.1) and the machine
-//! credential.
+//! For security negotiation (RFC 8881 §2.6.3.1.1) and the machine credential.
 
 use vouch_nfs4::op::{Args, Op, OpenClaim};
 use vouch_xdr::Reader;
@@ -16,7 +15,7 @@ impl<'a> Lookahead<'a> {
         if self.count == 0 { None } else { Reader::new(self.body).u32().ok() }
     }
 
-    /// If true, the operation that sets the filehandle must not answer WRONGSEC.
+    /// Then the operation that sets the filehandle must not answer WRONGSEC.
     pub(crate) fn next_op_checks_flavor(&self) -> bool {
         // §2.6.3.1.1.2.
         match self.operations().find(|args| args.op() != Op::SAVEFH) {

@@ -11,7 +11,6 @@ use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
 use crate::state::{OwnerReply, OwnerTurn, State, internal_owner_name};
 
-/// In 4.1 the session keeps the order.
 pub(crate) fn in_turn(
     context: &mut CompoundContext<'_>,
     turn: impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status>,

@@ -33,13 +33,12 @@ pub(super) fn check(call: &CallState, args: &Args<'_>, cursor: &OperationCursor,
             return Err(Status::NOTSUPP);
         }
     }
-    // Under `--audit-deny`, an operation that cannot be recorded must not run.
+    // `--audit-deny`: an operation that cannot be recorded must not run.
     if let Some(Object::File(file)) = &call.current
         && !server.observer().admits(call.op, file.grant.site.export.id)
     {
         return Err(Status::SERVERFAULT);
     }
-    // A change must not run without room for its result.
     if changes(op) && call.result_at + call.spans_len + CHANGE_LEN_MAX > call.end_max {
         return Err(call.end_status);
     }
@@ -79,13 +78,11 @@ fn creates_client_record(op: Op) -> bool {
     matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::SETCLIENTID | Op::SETCLIENTID_CONFIRM)
 }
 
-/// Linux reports this ACCESS as "access denied by server". DELAY during the look-up of the host
-/// name.
+/// Linux reports ACCESS as "access denied by server". DELAY during the look-up of the host name.
 pub(super) fn check_admission(context: &CompoundContext<'_>, op: Op) -> Result<(), Status> {
     if !creates_client_record(op) {
         return Ok(());
     }
-    // The record outlives a reload, so the current exports count.
     let (tree, now_ms) = (context.server.tree(), context.now.mono_ms);
     let mut known = context.connection.admission().lock();
     let fresh = |known: &&CachedAdmission| known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX;

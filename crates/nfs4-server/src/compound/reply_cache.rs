@@ -1,5 +1,4 @@
-//! Without sessions, a 4.0 client repeats an unanswered call over a new connection (RFC 7530
-//! §3.1.1).
+//! A 4.0 client repeats an unanswered call over a new connection (RFC 7530 §3.1.1).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -41,9 +40,8 @@ struct Call {
 }
 
 impl Call {
-    /// A client retries over the same connection, or over a new one after the first is gone. The
-    /// server may learn that late, so a reused port counts too. An equal call over any other
-    /// connection belongs to another client.
+    /// Over the same connection, or a new one after the first is gone. The server may learn that
+    /// late, so a reused port counts too.
     fn is_of(&self, connection: &Arc<Connection>) -> bool {
         self.origin.upgrade().is_none_or(|origin| origin.peer() == connection.peer() || origin.is_closed())
     }

@@ -20,8 +20,6 @@ use crate::state::FileKey;
 use crate::{Effect, ExportId, Now, Reply, Request, Server};
 
 pub enum Progress {
-    /// Carry out the effects, then send the reply. A retry of a running call gets no reply, and its
-    /// connection ends.
     Done(Option<Reply>),
     /// Run the next operation with [`Blocking::Allowed`] on a thread that may block.
     Blocked,
@@ -35,7 +33,6 @@ pub struct Compound {
     pub(super) start: usize,
     pub(super) phase: Phase,
     pub(super) head: Option<ReplyWriter>,
-    /// Sent when their changes are durable.
     pub(super) deferred: Vec<DeferredNotification>,
 }
 
@@ -115,7 +112,6 @@ impl Compound {
         Compound { call, body: request.body, out: request.reply, start, phase: Phase::Head, head: None, deferred: Vec::new() }
     }
 
-    /// Not after [`Progress::Done`].
     pub fn run(&mut self, server: &Server, blocking: Blocking) -> Progress {
         self.run_with_name_lookups(server, blocking, blocking)
     }
@@ -141,8 +137,7 @@ impl Compound {
         }
     }
 
-    /// Copies arguments of up to `len_max` bytes, so that a suspended call does not keep its
-    /// receive buffer.
+    /// So that a suspended call does not keep its receive buffer.
     pub fn copy_body(&mut self, len_max: usize) {
         if self.body.len() <= len_max {
             self.body = Bytes::copy_from_slice(&self.body);
@@ -396,7 +391,6 @@ fn execute(server: &Server, context: &mut CompoundContext<'_>, args: &Args<'_>) 
     dispatch(context, args)
 }
 
-/// What follows SEQUENCE, unless the COMPOUND goes on. `start`: the reply's place in the output.
 fn after_sequence(
     answer: sequence::Sequence,
     context: &mut CompoundContext<'_>,
@@ -423,7 +417,6 @@ fn after_sequence(
 }
 
 impl CompoundContext<'_> {
-    /// The status of an operation; none if it must wait. `is_last`: no operation follows.
     fn status_of(&mut self, outcome: Result<(), OpError>, object: Option<&Object>, is_last: bool) -> Option<Status> {
         let status = match outcome {
             Ok(()) => self.fits(is_last),

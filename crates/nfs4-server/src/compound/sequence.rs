@@ -12,7 +12,6 @@ use crate::{Server, compound::fingerprint};
 pub(crate) struct SequenceInput<'a> {
     pub(crate) args: &'a SequenceArgs,
     pub(crate) body_len: usize,
-    /// The bytes after SEQUENCE.
     pub(crate) rest: &'a [u8],
     pub(crate) operations: u32,
 }
@@ -20,7 +19,6 @@ pub(crate) struct SequenceInput<'a> {
 pub(crate) enum Sequence {
     Go,
     Answered(Vec<u8>),
-    /// SEQUENCE's own result is encoded.
     Uncached,
 }
 
@@ -43,7 +41,6 @@ pub(crate) fn sequence(context: &mut CompoundContext<'_>, input: &SequenceInput<
     match context.state(|state| state.sequence(&call, now))? {
         Sequenced::New(turn) => {
             write(context, turn.ok);
-            // The buffer starts with the record mark, which is not part of the message.
             let tail_len = context.call.tail_len;
             let limit = |len: u32| (RECORD_MARK_LEN + len as usize).saturating_sub(tail_len);
             let whole = limit(turn.response_len_max);

@@ -32,8 +32,7 @@ impl Pair {
         Ok(Pair { from, to, source: source?, destination, same })
     }
 
-    /// No overflow, no overlap in one file (RFC 7862 §15.2.3 and 15.13.3). `size` is the source's;
-    /// a count of 0 means to its end.
+    /// RFC 7862 §15.2.3 and 15.13.3. `size` is the source's; a count of 0 means to its end.
     pub(crate) fn check_range(&self, size: u64, from: u64, to: u64, count: u64) -> Result<(), Status> {
         let count = if count == 0 { size.saturating_sub(from) } else { count };
         let ends = (from.checked_add(count), to.checked_add(count));

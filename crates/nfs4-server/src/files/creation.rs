@@ -18,8 +18,7 @@ pub(crate) fn set_acls(file: &FileRef, settings: &Settings) -> Result<(), OpErro
     Ok(())
 }
 
-/// A file without its ACL would be open to others. Removes only that file, even under another name.
-/// Returns the original failure.
+/// A file without its ACL would be open to others. Returns the original failure.
 pub(crate) fn remove_unfinished(
     context: &CompoundContext<'_>,
     directory: &FileRef,

@@ -1,6 +1,4 @@
-//! Recalls delegations, or asks their holder for attributes (RFC 8881 §10.4.2 to 10.4.4).
-//!
-//! READDIR of 4.0 asks no holder: the caller is unknown, and a holder that lists its own directory
+//! RFC 8881 §10.4.2 to 10.4.4. READDIR of 4.0 asks no holder: a holder that lists its own directory
 //! would be asked for each file.
 
 use vouch_nfs4::attr::Attr;
@@ -14,7 +12,7 @@ use crate::server::HOLDER_WAIT_MS;
 use crate::state::{AccessWithoutOpen, Holder, HolderAttributes};
 
 const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
-/// The holder may keep the file's times (RFC 9754 §5).
+/// RFC 9754 §5.
 const HELD_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);
 
 pub(crate) fn recall_for_change(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
@@ -38,7 +36,6 @@ pub(crate) fn must_ask_holders(context: &mut CompoundContext<'_>, wanted: Bitmap
     held && context.minor > 0 && context.server.delegates() && context.state(|state| state.totals().delegations > 0)
 }
 
-/// [`ask_holder`] then waits for each answer. True if new questions must be sent first.
 pub(crate) fn ask_holders(context: &mut CompoundContext<'_>, files: impl Iterator<Item = FileRef>, wanted: Bitmap) -> bool {
     let (client, now, times) = (context.client_of_session(), context.now.mono_ms, wanted.and(HELD).is_empty());
     let before = context.effects.len();

@@ -13,7 +13,6 @@ impl CompoundContext<'_> {
         self.server.observer().name_order(export).map(|order| order.changes.load(Ordering::SeqCst))
     }
 
-    /// [`Error::WouldBlock`] if the change must wait for its turn.
     pub(crate) fn change_names<'n, T>(
         &mut self,
         directory: &FileRef,

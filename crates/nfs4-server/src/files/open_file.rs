@@ -1,4 +1,4 @@
-//! The open file of the stateid, or a cached one for an anonymous stateid.
+//! That of the stateid, or a cached one for an anonymous stateid.
 
 use std::sync::Arc;
 
@@ -34,7 +34,6 @@ pub(crate) fn open_for(
     let caller = if context.minor == 0 { context.proven() } else { None };
     let granted = context.state(|state| {
         if client.is_none() {
-            // The result only renews the lease. Rights decide the access.
             let _ = state.authorize_v40_stateid(&stateid, caller.as_ref(), now);
         }
         match state.io(client, &stateid, &key, io, now) {
@@ -131,7 +130,6 @@ fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: IoPurpo
     let open = Arc::new(OpenState::new(opened, caller, context.connection.peer().ip(), context.now.mono_ms, None));
     context.server.anonymous().put(key, caller.clone(), access, open.clone(), context.now.mono_ms);
     if context.server.tree().generation != context.tree.generation {
-        // The export may have been removed meanwhile.
         context.server.anonymous().forget_exports(&[key.export]);
     }
     Ok(open)

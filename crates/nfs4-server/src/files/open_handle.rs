@@ -50,15 +50,12 @@ pub(crate) struct UsageCounter {
 impl UsageCounter {
     pub(crate) fn add(&self, read: u64, written: u64) {
         for (sum, bytes) in [(&self.read, read), (&self.written, written)] {
-            // Zero is skipped because the counter's cache line is shared.
             if bytes > 0 {
                 sum.fetch_add(bytes, Ordering::Relaxed);
             }
         }
     }
 
-    /// Use by another user, or the first read or write by a delegation since the open or the last
-    /// close.
     pub(crate) fn is_unopened(&self, by: UsedBy, writes: usize) -> bool {
         match by {
             UsedBy::Opener => false,
@@ -118,7 +115,6 @@ impl OpenState {
     }
 }
 
-/// Background closes: thousands at once, or of deleted files with many blocks.
 #[derive(Default)]
 pub(crate) struct CloseQueue {
     closed: usize,
@@ -155,7 +151,6 @@ impl Steps for Closing {
     }
 }
 
-/// Few entries, because clients with open files do not use this cache.
 #[derive(Default)]
 pub(crate) struct AnonymousOpens {
     entries: Mutex<VecDeque<Entry>>,
@@ -176,7 +171,6 @@ impl Entry {
     }
 }
 
-/// A lookup scans all.
 const ENTRIES_MAX: usize = 64;
 /// Short, because rights are checked only at the open.
 const IDLE_MS_MAX: u64 = 2_000;
@@ -217,7 +211,6 @@ impl AnonymousOpens {
         self.entries.lock().retain(|entry| !gone.contains(&entry.file.export));
     }
 
-    /// Frees the blocks of a removed file.
     pub(crate) fn forget(&self, file: &FileKey) {
         let mut entries = self.entries.lock();
         if entries.iter().any(|entry| entry.file == *file) {

@@ -56,7 +56,6 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
             }
             if let OpenHow::Create(how) = &args.how {
                 access |= requested::CREATE;
-                // Only UNCHECKED opens and truncates an existing file.
                 if let CreateHow::Unchecked(attrs) = how
                     && attrs.attributes().is_ok_and(|set| set.size == Some(0))
                 {
@@ -81,7 +80,6 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
             }
             let mode = match access & requested::MODE {
                 0 => None,
-                // Undecodable attributes are refused later.
                 _ => args.attrs.attributes().ok().and_then(|set| set.mode.or(set.mode_set_masked.map(|masked| masked.value & masked.mask))),
             };
             Arguments { access: Some(access), mode, ..Arguments::default() }

@@ -21,7 +21,6 @@ pub struct Observation<'a> {
     pub status: u32,
     pub export: Option<ExportId>,
     pub file: Option<&'a FileId>,
-    /// Present only if [`Observer::wants`] returned true.
     pub details: Option<Details<'a>>,
     pub bytes_read: u64,
     pub bytes_written: u64,
@@ -35,10 +34,9 @@ pub struct Details<'a> {
     pub after: Option<&'a FileId>,
     pub arguments: Arguments<'a>,
     pub stage: Stage,
-    /// ACCESS and OPEN: the bits of [`Arguments::access`]. OPEN adds [`requested::CREATE`] if it
-    /// created the file, and [`requested::TRUNCATE`] if it emptied it.
+    /// ACCESS and OPEN: the bits of [`Arguments::access`]. OPEN adds [`requested::CREATE`] and
+    /// [`requested::TRUNCATE`] for what it did.
     pub granted: Option<u32>,
-    /// CLOSE and DELEGRETURN: since the open or the previous close.
     pub totals: Option<Totals>,
     pub new_owner: (Option<u32>, Option<u32>),
     pub note: Option<&'a ObserverNote>,
@@ -52,10 +50,9 @@ pub enum NameChange<'a> {
     Renamed(&'a FileId, (&'a FileId, &'a [u8]), (&'a FileId, &'a [u8])),
 }
 
-/// Kept until the operation is reported.
 pub type ObserverNote = Box<dyn Any + Send>;
 
-/// Bytes of one open and its delegation. Only operations that the observer wants are counted.
+/// Only operations that the observer wants are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     pub read: u64,
@@ -63,7 +60,6 @@ pub struct Totals {
     pub open_ms: u64,
 }
 
-/// The server ended the state. Reported if [`Observer::wants`] OPEN.
 pub struct EndedState<'a> {
     pub connection: ConnectionId,
     pub peer: SocketAddr,
@@ -131,8 +127,8 @@ pub mod requested {
     pub const CREATE: u32 = 0x1000;
     /// The size changes; OPEN empties an existing file.
     pub const TRUNCATE: u32 = 0x2000;
-    /// No open of the caller covers the use: a special stateid, another user's, or the first use of
-    /// a delegation since the open or the last close.
+    /// A special stateid, another user's, or the first use of a delegation since the open or the
+    /// last close.
     pub const UNOPENED: u32 = 0x4000;
     pub const MODE: u32 = 0x01_0000;
     pub const OWNER: u32 = 0x02_0000;
@@ -143,7 +139,6 @@ pub mod requested {
     pub const TYPE_SHIFT: u32 = 28;
 }
 
-/// The methods run on the hot path.
 pub trait Observer: Send + Sync {
     fn wants(&self, _op: u32) -> bool {
         false
@@ -158,23 +153,22 @@ pub trait Observer: Send + Sync {
         None
     }
 
-    /// For exports with a [`NameOrder`]: called at once and in order, even if the operation fails
-    /// later. The operation's report gets the note.
+    /// For exports with a [`NameOrder`]: at once and in order, even if the operation fails later.
+    /// Its report gets the note.
     fn name_changed(&self, _export: &Export, _op: u32, _change: &NameChange<'_>) -> Option<ObserverNote> {
         None
     }
 
     /// The report waits until the changes are durable. The observer notes what depends on the
-    /// present, such as paths. Not called if [`Observer::name_changed`] returned a note.
+    /// present, such as paths. Not after a note of [`Observer::name_changed`].
     fn before_deferral(&self, _observation: &Observation<'_>) -> Option<ObserverNote> {
         None
     }
 
-    /// The result is encoded, the reply is not yet sent, and the changes are durable if the export
-    /// demands it.
+    /// The result is encoded, the reply not yet sent.
     fn operation(&self, observation: &Observation<'_>);
 
-    /// At each refusal, so the observer must limit its records.
+    /// The observer must limit its records.
     fn denied(&self, _denied: &Denied<'_>) {}
 
     fn state_ended(&self, _ended: &EndedState<'_>) {}

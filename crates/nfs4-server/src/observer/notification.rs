@@ -1,5 +1,5 @@
-//! Reports are immediate, but changes and all later operations wait until the changes are durable:
-//! no report contradicts the reply.
+//! Changes and all later operations are reported when the changes are durable: no report
+//! contradicts the reply.
 
 use std::sync::Arc;
 
@@ -136,7 +136,6 @@ impl OwnedArguments {
 }
 
 impl CompletedOp<'_> {
-    /// `changed`: the export that this operation changed.
     pub(crate) fn notify_or_defer(
         self,
         server: &Server,
@@ -147,7 +146,6 @@ impl CompletedOp<'_> {
         if changed.is_none() && deferred.is_empty() {
             return CompletedOp { note: note.as_ref(), ..self }.report(server, &By::of(call));
         }
-        // Others may move the files before the report.
         let note = note.or_else(|| server.observer().before_deferral(&self.observation(&By::of(call))));
         deferred.push(DeferredNotification {
             op: self.op,
@@ -174,7 +172,6 @@ impl CompletedOp<'_> {
         let file = file_of(self.object);
         let details = self.arguments.map(|arguments| {
             let after = file_of(self.after);
-            // The filehandle that the operation set, if any.
             let grant = file.or(after).map(|file| &file.grant);
             Details {
                 export: grant.map(|grant| &grant.site.export),

@@ -9,7 +9,6 @@ use crate::error::{OpError, OpResult};
 use crate::files::file_ref::FileRef;
 use crate::files::open_file::{self, IoPurpose};
 
-/// From here on the file system may be slow.
 const LONG_LEN: u64 = 4 << 20;
 
 pub(crate) fn allocate(context: &mut CompoundContext<'_>, args: &AllocateArgs) -> OpResult {

@@ -16,7 +16,6 @@ use crate::observer::notification::BackgroundCopyOp;
 use crate::state::StateKey;
 use crate::{Effect, Job, Now, OpenHandle, Server};
 
-/// Needs a thread that may block.
 const LONG_LEN: u64 = 1 << 20;
 /// Runs in the background if the client permits it.
 const BACKGROUND_LEN: u64 = 64 << 20;
@@ -91,7 +90,6 @@ struct Copying {
 const STEP_LEN: u64 = 8 << 20;
 
 impl Copying {
-    /// False at the end of the source, which may have become shorter.
     fn step(&mut self) -> Result<bool, vouch_vfs::Error> {
         let len = (self.len - self.done).min(STEP_LEN);
         let copied = self.destination.file().copy_from(self.source.file(), self.from + self.done, self.to + self.done, len)?;
@@ -106,7 +104,6 @@ struct Background {
     verifier: Verifier,
     tracks: bool,
     report: BackgroundCopyOp,
-    /// Set between the observer's report and the result for the client.
     end: Option<OffloadInfo>,
 }
 
@@ -154,7 +151,6 @@ impl Steps for Background {
             OffloadInfo::Done(_) => Status::OK,
             OffloadInfo::Failed(status, _) => status,
         };
-        // The record may have to be durable first.
         self.report.report(server, status, Stage::Ended, done);
         self.end = Some(info);
         JobProgress::Ended

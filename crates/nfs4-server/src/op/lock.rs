@@ -96,7 +96,7 @@ pub(crate) fn release_lockowner(context: &mut CompoundContext<'_>, args: &Releas
     Ok(())
 }
 
-/// RFC 8881 §18.10.3: only regular files have locks.
+/// RFC 8881 §18.10.3.
 fn lockable(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
     let file = context.current_file(Status::ISDIR)?;
     match file.files().attributes(&file.id, context.blocking)?.file_type {

@@ -1,4 +1,4 @@
-//! The operations, one file for each. None depends on another operation.
+//! One operation, one file. None depends on another.
 
 pub(crate) mod access;
 pub(crate) mod allocate;

@@ -157,7 +157,6 @@ fn existing(
     let used = used_by_delegation(request.claim);
     let more = OpenAccess { read: wanted.read || used.read, write: wanted.write || used.write };
     let open = match open_file(context, request, file, plan.existing.clone(), more, made, may_open) {
-        // The open is reclaimed without its delegation.
         Err(OpError::Status(_)) if more != wanted => {
             call.claim = Claim::Previous(DelegationType::None);
             open_file(context, request, file, plan.existing, wanted, None, may_open)?
@@ -189,7 +188,7 @@ fn open_file(
         file.writable()?;
     }
     if let Some(open) = before.as_ref().filter(|open| covers(open.file().access(), wanted)) {
-        // Any caller can claim the open owner's name: check its rights.
+        // Any caller can claim the open owner's name.
         if !may_open {
             check_rights(file, request.share, context.blocking)?;
         }
@@ -200,7 +199,6 @@ fn open_file(
         Some(made) => Ok(made),
         None if may_open => open(AccessOverride::Owner),
         None => match open(AccessOverride::Execute) {
-            // Only the new access needs rights.
             Err(Error::Access) if before.is_some() => {
                 check_rights(file, request.share, context.blocking)?;
                 let same = before.as_ref().is_some_and(|before| before.is_by(&file.grant.caller));
@@ -250,7 +248,7 @@ fn check_rights(file: &FileRef, share: Share, blocking: Blocking) -> Result<(), 
 }
 
 impl<'a> OpenRequest<'a> {
-    /// Only the file's owner gets delegated times, because the holder sets them at the end.
+    /// The holder sets the times at the end, so only the file's owner gets delegated times.
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
         let extensions = DelegationExtensions { times: self.extensions.times && may_set, ..self.extensions };

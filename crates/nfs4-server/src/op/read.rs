@@ -8,7 +8,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 use crate::files::open_file::{self, IoPurpose};
 
-/// Longer data is sent as a span of the file. Below, a copy is cheaper than a system call.
+/// Below, a copy is cheaper than a system call.
 const SPAN_LEN_MIN: usize = 16 * 1024;
 
 pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResult {
@@ -21,7 +21,6 @@ pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResu
     let span_allowed = context.spans_allowed && len >= SPAN_LEN_MIN;
     let writer = ReadWriter::begin(context.out);
     if !span_allowed {
-        // Room for the protection of the reply avoids a second allocation.
         let behind = vouch_xdr::pad_len(len) + context.tail_len;
         context.out.bytes_mut().reserve(len + behind);
     }

@@ -43,7 +43,6 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
         writer.end_data(context.out, start);
         context.bytes_read += len as u64;
         at += len as u64;
-        // The file became shorter, or data was written into a hole.
         if len == 0 {
             break;
         }

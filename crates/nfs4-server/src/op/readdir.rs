@@ -16,15 +16,13 @@ use crate::filehandle::PseudoId;
 use crate::files::file_ref::{FileRef, Object};
 use crate::pseudo_fs::{Child, PSEUDO_FSID};
 
-/// Cookies stay valid, so there is nothing to verify.
 const VERIFIER: [u8; 8] = [0; 8];
-/// Operation, status and verifier before the entries, and the end after them.
 const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8;
 const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
 /// Of a mount point, for clients that may not enter the export.
 const MOUNT_POINT_ATTRIBUTES: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
-/// Not read during a listing, because the file system may hold a lock.
+/// The file system may hold a lock during a listing.
 const READ_AFTER_LISTING: Bitmap = attributes::ACL.or(attributes::SPACE);
 
 pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> OpResult {
@@ -74,7 +72,6 @@ struct Listing {
     wanted: Bitmap,
     end_max: usize,
     entries: usize,
-    /// The entries so far are a valid answer.
     stopped: Option<OpError>,
     asks_holders: bool,
 }
@@ -90,7 +87,6 @@ impl Listing {
     fn pseudo(&mut self, context: &mut CompoundContext<'_>, id: PseudoId, cookie: u64) -> Result<bool, OpError> {
         let tree = context.tree.clone();
         let node = tree.node(id).ok_or(Status::STALE)?;
-        // A page must not end between entries with one cookie.
         let mut same_cookie = (0, context.out.len(), 0);
         for (at, name, place) in node.children_after(cookie) {
             let Some(child) = context.visible_child(place) else { continue };
@@ -111,8 +107,6 @@ impl Listing {
         let blocking = context.blocking;
         let export = directory.grant.site.export.id;
         let junctions = context.tree.has_junctions(export, &directory.id);
-        // Deferred until the listing ends: junctions, and files whose delegation holder must be
-        // asked.
         let later = junctions || self.asks_holders || !self.wanted.and(READ_AFTER_LISTING).is_empty();
         let (mut waiting, mut room) = (Vec::new(), self.end_max.saturating_sub(context.out.len()));
         let listed = directory.files().read_directory(
@@ -186,8 +180,8 @@ impl Listing {
         context.file_view(file, attributes, self.wanted)
     }
 
-    /// An export's root replaces its directory (§7.7). Under a wrong flavour, the mount point is
-    /// listed with the failure in rdattr_error (§18.23.3).
+    /// An export's root replaces its directory (§7.7). Under a wrong flavour the mount point is
+    /// listed with rdattr_error (§18.23.3).
     fn child(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], child: Child) -> ControlFlow<()> {
         let id = match child {
             Child::Node(id) => {
@@ -238,7 +232,7 @@ impl Listing {
         self.put(context, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))
     }
 
-    /// A failure ends the operation unless rdattr_error was requested (§5.8.1.12).
+    /// Unless rdattr_error was requested (§5.8.1.12).
     fn put(
         &mut self,
         context: &mut CompoundContext<'_>,

@@ -67,8 +67,7 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     Ok(())
 }
 
-/// Recalls the delegations of both files (§10.4), and checks the quota of a file that the rename
-/// frees.
+/// §10.4.
 fn recall_before_rename(
     context: &mut CompoundContext<'_>,
     moved: &FileRef,

@@ -52,7 +52,6 @@ fn consume_current_filehandle(context: &mut CompoundContext<'_>) {
 fn flavours(context: &CompoundContext<'_>, object: &Object) -> Vec<SecInfo<'static>> {
     let list = match object {
         Object::File(file) => file.grant.access.flavours.iter().map(|access| access.flavour).collect(),
-        // All flavours are accepted; the list has those of the exports.
         Object::Pseudo(_) => {
             let mut all = Vec::new();
             for site in context.tree.sites() {

@@ -21,7 +21,6 @@ pub(crate) fn seek(context: &mut CompoundContext<'_>, args: &SeekArgs) -> OpResu
         DataContent::Hole => SeekTarget::Hole,
     };
     let ok = match open.file().seek(args.offset, target) {
-        // The end counts as a hole.
         Ok(offset) => SeekOk { eof: offset >= size, offset },
         // §15.11.3.
         Err(Error::NoSuchRegion) => SeekOk { eof: true, offset: size },

@@ -30,7 +30,6 @@ pub(crate) fn create_session(context: &mut CompoundContext<'_>, args: &CreateSes
     Ok(())
 }
 
-/// Removes contexts that the client may not use.
 fn usable_callback_contexts<'a>(
     context: &CompoundContext<'_>,
     offers: &List<CallbackSec<'a>, SEC_PARMS_MAX>,

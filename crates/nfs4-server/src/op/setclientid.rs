@@ -13,8 +13,8 @@ use crate::state::{Callback40, Credential, SetClientError};
 pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidArgs<'_>) -> OpResult {
     let location = &args.callback.location;
     let callback = Callback40 {
-        // Callbacks would have to prove this server to the client (§3.3.3), or to use TLS. Neither
-        // is supported, so such clients get no delegations.
+        // Such callbacks would need proof or TLS, which are not supported: these clients get no
+        // delegations (§3.3.3).
         address: if context.flavour.is_proven() || context.connection.transport() > Transport::Clear {
             None
         } else {

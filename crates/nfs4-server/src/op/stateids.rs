@@ -10,7 +10,6 @@ const TESTS_AT_ONCE: usize = 512;
 
 pub(crate) fn test(context: &mut CompoundContext<'_>, args: &TestStateidArgs) -> OpResult {
     let client = context.turn()?.client;
-    // Other calls have their turn between parts: a full call takes milliseconds.
     let mut statuses = Vec::with_capacity(args.stateids.len());
     for part in args.stateids.chunks(TESTS_AT_ONCE) {
         context.state(|state| statuses.extend(part.iter().map(|stateid| state.test_stateid(client, stateid))));

@@ -40,6 +40,5 @@ fn same(context: &mut CompoundContext<'_>, theirs: &Fattr<'_>) -> Result<bool, O
     if ours.values == theirs.values && ours.mask == theirs.mask {
         return Ok(true);
     }
-    // Equal values may be encoded differently.
     Ok(ours.attributes().is_ok_and(|ours| ours == wanted))
 }

@@ -13,7 +13,6 @@ use crate::files::delegation_conflict;
 use crate::files::file_ref::FileRef;
 use crate::name_cookie;
 
-/// Without Linux's `user.`.
 const NAME_LEN_MAX: usize = 255 - 5;
 
 pub(crate) fn getxattr(context: &mut CompoundContext<'_>, args: &GetxattrArgs<'_>) -> OpResult {
@@ -58,11 +57,10 @@ pub(crate) fn removexattr(context: &mut CompoundContext<'_>, args: &RemovexattrA
 pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArgs) -> OpResult {
     let file = supporting(context)?;
     let names = file.files().xattrs(&file.grant.caller, &file.id, context.blocking)?;
-    // The cookie depends on the name, so it survives changes of other attributes (§8.4.3.3).
+    // Survives changes of other attributes (§8.4.3.3).
     let with_cookie = |name: &Vec<u8>| (name_cookie::of_name(name), name.clone());
     let mut rest: Vec<(u64, Vec<u8>)> = names.iter().map(with_cookie).filter(|(cookie, _)| *cookie > args.cookie.0).collect();
     rest.sort_unstable();
-    // Cookie, count and eof.
     let mut room = (args.max_count as usize).min(context.reply_room_len()).checked_sub(16).ok_or(Status::TOOSMALL)?;
     let mut listed = Vec::new();
     for (_, name) in rest.iter().take(XATTR_NAMES_MAX) {
@@ -71,7 +69,6 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
         room = left;
         listed.push(Name(name));
     }
-    // A page must not end between names with one cookie.
     let ends_within = |count: usize| count > 0 && rest.get(count).is_some_and(|next| next.0 == rest[count - 1].0);
     while ends_within(listed.len()) {
         listed.pop();
@@ -107,7 +104,6 @@ fn change(context: &CompoundContext<'_>, file: &FileRef) -> Result<u64, OpError>
     Ok(file.files().attributes(&file.id, context.blocking)?.change)
 }
 
-/// The change holds even if the attributes cannot be read.
 fn changed(context: &mut CompoundContext<'_>, file: &FileRef, before: u64) -> ChangeInfo {
     context.must_sync(&file.grant, &[file.id]);
     let after = file.files().attributes(&file.id, vouch_vfs::Blocking::Allowed).map_or(before, |attributes| attributes.change);

@@ -1,9 +1,8 @@
-//! The pseudo file system (RFC 8881 §7.3) joins all exports in one tree. A change of the exports
-//! rebuilds it.
+//! Joins all exports in one tree (RFC 8881 §7.3). A change of the exports rebuilds it.
 //!
 //! A node stands for a path that leads to exports. An export with others below it has a node too,
-//! for clients that may not see the upper export. A client that sees the upper export passes
-//! through it; the lower export is mounted on one of its directories (a junction).
+//! for clients that may not see it. A client that sees the upper export passes through it; the
+//! lower export is mounted on one of its directories (a junction).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -70,7 +69,6 @@ pub(crate) struct Site {
 }
 
 impl Tree {
-    /// May block: looks up roots and junction directories.
     pub(crate) fn new(exports: &Exports, generation: u64, change: u64, made: vouch_vfs::Time) -> Self {
         let mut tree = Tree {
             nodes: HashMap::from([(ROOT, Node::default())]),
@@ -117,15 +115,12 @@ impl Tree {
         }
     }
 
-    /// Mounts an export at its name on the upper export, or where the existing path ends. Returns
-    /// the file number of the covered directory.
     fn mount_on_tree(&mut self, export: &Export, exports: &HashMap<ExportId, &Arc<Export>>) -> Option<u64> {
         let path = &export.pseudo_path;
         let above = (0..path.len()).rev().find_map(|depth| self.at.get(&id_of(&path[..depth])))?;
         let upper = exports.get(above)?;
         let (caller, files) = (Caller::root(), &upper.file_system);
         let find = |directory: &FileId, name: &[u8]| files.lookup(&caller, directory, Name::new(name)?, Blocking::Allowed).ok();
-        // A covered directory of another file system leads no further.
         let leads = |id: &FileId| files.home(id).system != SystemId::UNKNOWN;
         let mut directory = files.root();
         for depth in upper.pseudo_path.len()..path.len() {
@@ -160,7 +155,6 @@ impl Tree {
         self.handle_target(ROOT, peer)
     }
 
-    /// The export, or else the node.
     fn handle_target(&self, id: PseudoId, peer: SocketAddr) -> HandleTarget {
         match self.at.get(&id).filter(|export| self.sees(**export, peer)).and_then(|export| self.site(*export)) {
             Some(site) => site.handle(),
@@ -193,7 +187,6 @@ impl Tree {
     }
 
     pub(crate) fn junction(&self, export: ExportId, directory: &FileId, name: &[u8]) -> Option<Place> {
-        // Usually there are no junctions.
         if self.junctions.is_empty() {
             return None;
         }
@@ -223,7 +216,6 @@ impl Tree {
         if self.is_undecided(peer) { Admission::Undecided } else { Admission::Refused }
     }
 
-    /// Exports name the client, and all demand a stronger transport under each flavour.
     pub(crate) fn is_too_weak(&self, transport: Transport, peer: SocketAddr) -> bool {
         if transport == Transport::MutualTls || !self.sites.values().any(|site| site.export.clients.demands_tls()) {
             return false;

@@ -1,4 +1,4 @@
-//! Visible parts for a client, cached with the connection: an answer may check each export.
+//! Cached with the connection: an answer may check each export.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -36,7 +36,6 @@ impl VisibilityCache {
             return leads;
         }
         let leads = tree.leads_to_visible_export(node, peer);
-        // A node that leads nowhere may lead somewhere once the client's name is known.
         self.decided = self.decided || !leads && !tree.is_undecided(peer);
         if leads || self.decided {
             if self.leads.len() >= NODES_MAX {

@@ -21,9 +21,8 @@ pub struct Replaced {
 
 impl Server {
     /// State ends if its export is gone, shows another directory, no longer shows the file, or no
-    /// longer accepts the client, its flavour or its port. Handles become stale unless the new
-    /// directory has the file too. Calls continue meanwhile. Blocks on the file systems. O(n) in
-    /// all state.
+    /// longer accepts the client, its flavour or its port. Calls continue meanwhile. Blocks on the
+    /// file systems. O(n) in all state.
     pub fn replace_exports(&self, exports: Exports) -> Replaced {
         let now = *self.now.lock();
         let change = self.tree.read().change.wrapping_add(1);
@@ -42,7 +41,6 @@ impl Server {
             self.end_by(&tree, &gone, &mut replaced);
             (before, tree)
         };
-        // Last, because a file system below may answer slowly.
         let reopened = |site: &&Arc<Site>| before.site(site.export.id).is_some_and(|before| site.is_reopened(before));
         if tree.sites().any(|site| reopened(&site)) {
             let mut hidden: HashMap<(ExportId, FileId), bool> = HashMap::new();
@@ -58,7 +56,6 @@ impl Server {
     pub fn clients_changed(&self) -> Replaced {
         let mut replaced = Replaced { effects: Vec::new(), ended: 0 };
         let _turn = self.ending.lock();
-        // A new generation invalidates cached grants and running calls.
         let mut tree = Tree::clone(&self.tree());
         tree.generation += 1;
         let tree = Arc::new(tree);
@@ -76,8 +73,8 @@ impl Server {
         });
     }
 
-    /// Calls `is_lost` outside the state's lock, for a part at a time. Running calls of earlier
-    /// generations are granted nothing.
+    /// Outside the state's lock, for a part at a time. Running calls of earlier generations are
+    /// granted nothing.
     fn end_where(&self, replaced: &mut Replaced, mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool) {
         let now_ms = self.now.lock().mono_ms;
         let mut peers_of: HashMap<ClientKey, Vec<SocketAddr>> = HashMap::new();
@@ -110,8 +107,8 @@ impl Server {
 
     /// For a call that began under `generation`; returns the generation of the answer. STALE if the
     /// export is gone, shows another directory or not this file, or does not name the client; DELAY
-    /// if unknown; ACCESS or WRONGSEC for port, flavour or transport. May read a disk, so not under
-    /// a lock.
+    /// if unknown; ACCESS or WRONGSEC for port, flavour or transport. May read a disk: hold no
+    /// lock.
     pub(crate) fn still_grants(&self, generation: u64, file: &FileRef, peer: SocketAddr, terms: Terms) -> (u64, Result<(), Status>) {
         if self.generation() == generation {
             return (generation, Ok(()));
@@ -133,5 +130,4 @@ impl Server {
     }
 }
 
-/// Under one hold of the state's lock.
 const ENDED_AT_ONCE: usize = 128;

@@ -20,7 +20,6 @@ pub struct ClientReport {
     pub peer: Option<SocketAddr>,
     pub minor: u32,
     pub implementation: Option<String>,
-    /// The lease has expired; state stays until a conflict.
     pub courtesy: bool,
     pub silent_ms: u64,
     pub sessions: usize,

@@ -8,13 +8,11 @@ use super::id::FileKey;
 use crate::access::network::Network;
 use crate::{CallbackContext, CallbackId, CallbackTo};
 
-/// In order, after the lock is released.
 #[derive(Debug)]
 pub(crate) enum StateEffect<F> {
     /// Send, then call `State::callback_done` exactly once.
     Callback(Box<OutgoingCallback>),
-    /// Write durably before the reply to this call or any later one. Replaces a record with the
-    /// same key.
+    /// Before the reply to this call or any later one. Replaces a record with the same key.
     Persist {
         key: Vec<u8>,
         value: Vec<u8>,
@@ -23,8 +21,8 @@ pub(crate) enum StateEffect<F> {
     Forget {
         key: Vec<u8>,
     },
-    /// Delete the earlier records that were not persisted again. Must be durable before any reply
-    /// that grace would have refused (RFC 8881 §8.4.3).
+    /// Delete the earlier records that were not persisted again. Durable before any reply that
+    /// grace would have refused (RFC 8881 §8.4.3).
     GraceEnded,
     /// Log that the client may reclaim nothing.
     AddressMismatch {

@@ -1,7 +1,5 @@
-//! State from a removed or changed export can no longer be used or returned, but blocks others.
-//!
-//! The decision may need a disk: callers list the holdings, decide outside of the lock, and end
-//! state in parts.
+//! State of a removed or changed export blocks others. The decision may need a disk: callers list
+//! the holdings, decide outside of the lock, and end state in parts.
 
 use std::net::SocketAddr;
 
@@ -12,7 +10,6 @@ use super::tables::State;
 use crate::state::stateid::entry::{Kind, Terms};
 use crate::{ConnectionId, ExportId};
 
-/// An open with its locks, a delegation, or a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     key: StateKey,
@@ -30,7 +27,6 @@ impl Holding {
 pub(crate) const HOLDINGS_AT_ONCE: usize = 1024;
 
 impl<F: Clone> State<F> {
-    /// In [`HOLDINGS_AT_ONCE`] table slots from this one; none past the end.
     pub(crate) fn holdings(&self, from: usize) -> Option<Vec<Holding>> {
         let part = self.states.part(from, HOLDINGS_AT_ONCE)?;
         Some(
@@ -38,7 +34,6 @@ impl<F: Clone> State<F> {
         )
     }
 
-    /// One for each connection, or the last known address with port 0.
     pub(crate) fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
@@ -47,8 +42,7 @@ impl<F: Clone> State<F> {
         if peers.is_empty() { vec![SocketAddr::new(client.address, 0)] } else { peers }
     }
 
-    /// Cancels lock waits of these clients on these files. Call it before any holding ends, so that
-    /// freed locks go to other clients.
+    /// Call it before any holding ends, so that freed locks go to other clients.
     pub(crate) fn end_waits(&mut self, lost: &[Holding], now: u64) {
         self.latest_ms = now;
         for held in lost {
@@ -64,7 +58,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Skips holdings that ended or were granted anew meanwhile. Returns the number ended.
     pub(crate) fn end_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
         self.latest_ms = now;
         let mut ended = 0;
@@ -79,7 +72,6 @@ impl<F: Clone> State<F> {
                 }
                 Kind::Delegation(_) => self.revoke_for(key, Loss::Revoked),
                 Kind::Copy(_) => self.drop_copy(key, Ended::Freed),
-                // Closed or revoked since the listing.
                 Kind::Lock(_) | Kind::Revoked | Kind::Closed(_) => continue,
             }
             ended += 1;

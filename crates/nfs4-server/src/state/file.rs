@@ -1,5 +1,3 @@
-//! Files with state, and recent conflicts and opens.
-
 use std::collections::VecDeque;
 
 use super::hash::Map;
@@ -30,7 +28,6 @@ pub(super) struct Files {
     pub(super) table: Slab<FileRef, FileState>,
     pub(super) names: Map<FileKey, FileRef>,
     recent: Recent,
-    /// Separate, so that many removals do not evict opens.
     changes: Recent,
 }
 
@@ -101,7 +98,6 @@ impl Files {
         changed.is_some_and(|(by, at)| by != Some(client) && now < at + CHANGE_MEMORY_MS)
     }
 
-    /// True if the same client opened the file recently and no other did since.
     pub(super) fn note_open(&mut self, key: &FileKey, client: ClientKey, now: u64) -> bool {
         let mut again = false;
         self.recent.note(key, |recent| {
@@ -119,7 +115,6 @@ struct RecentFile {
     changed: Option<(Option<ClientKey>, u64)>,
 }
 
-/// Evicted in order of insertion.
 struct Recent {
     files: Map<FileKey, RecentFile>,
     order: VecDeque<FileKey>,

@@ -17,7 +17,7 @@ slab_key! {
     pub(super) struct CallbackKey;
 }
 
-/// Equality ignores the export: opens and locks conflict across exports.
+/// Opens and locks conflict across exports: equality ignores the export.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileKey {
     pub export: ExportId,
@@ -58,8 +58,8 @@ impl Hash for FileKey {
     }
 }
 
-/// Issues stateids. The `other` field is an instance word and the state's key under a keyed 64-bit
-/// permutation: in 4.0 a guessed stateid could end another client's state.
+/// The `other` field is an instance word and the state's key under a keyed 64-bit permutation: in
+/// 4.0 a guessed stateid could end another client's state.
 #[derive(Clone, Copy)]
 pub(super) struct StateidIssuer {
     life: u32,
@@ -67,8 +67,8 @@ pub(super) struct StateidIssuer {
 }
 
 impl StateidIssuer {
-    /// `number` differs at each start; `seed` is secret. The instance word is never all zeros or
-    /// ones, so no stateid is special.
+    /// `number` differs at each start. The instance word is never all zeros or ones: no stateid is
+    /// special.
     pub(super) fn new(number: u64, seed: &[u8; 32]) -> Self {
         let mut what = *b"stateids\0\0\0\0\0\0\0\0";
         what[8..].copy_from_slice(&number.to_be_bytes());
@@ -117,8 +117,7 @@ impl StateidIssuer {
     }
 }
 
-/// Issues client ids: numbers from 1 under a keyed 64-bit permutation, unique in one instance and
-/// unpredictable.
+/// Numbers from 1 under a keyed 64-bit permutation, unique in one instance and unpredictable.
 pub(super) struct ClientNumbers {
     key: [u8; 32],
     count: u64,

@@ -4,17 +4,15 @@ pub(super) const UNCONFIRMED_SHARE: usize = 8;
 pub(super) const UNCONFIRMED_MIN: usize = 16;
 /// Linux uses an open owner for each user and a lock owner for each locking process.
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
-/// Refused owners between scans for idle ones. A scan blocks other calls for milliseconds.
+/// A scan blocks other calls for milliseconds.
 pub(super) const OWNER_SCAN_INTERVAL: u32 = 1024;
 /// More than the blocked processes of a machine.
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
-/// Each release checks the requests that overlap the freed range. Shared by source and client.
+/// Each release checks the requests that overlap the freed range.
 pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
-/// Obsolete entries in a client's list of files with waits, before it is cleaned.
 pub(super) const OBSOLETE_WAITS_MIN: usize = 32;
 /// Linux allows up to 16 (`nconnect`).
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
-/// All need work when the connection closes.
 pub(super) const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
 pub(super) const SESSIONS_MAX: usize = 131_072;
 /// More than the nodes that share one library in a cluster. Shared by source and client.
@@ -22,25 +20,20 @@ pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
 /// A source may use this multiple of what is free: alone, it gets four fifths.
 pub(super) const SHARE_FACTOR: usize = 4;
 pub(super) const EVICTION_INTERVAL_MS: u64 = 100;
-/// Each scan frees room for many calls.
 pub(super) const EVICTION_SCANS_PER_SOURCE_MAX: u32 = 4;
-/// A scan of full tables takes a millisecond.
 pub(super) const EVICTION_SCANS_MAX: u32 = 16;
 pub(super) const EVICTIONS_PER_SCAN_MAX: usize = 16;
 pub(super) const REPLIES_SHED_SHARE: usize = 4;
-/// Divisor of the reply cache: a source with less room gets fewer slots.
+/// A source with less room gets fewer slots.
 pub(super) const REPLY_CACHE_PRESSURE_SHARE: usize = 8;
 /// Bytes: a few slots and a reply.
 pub(super) const REPLY_CACHE_SESSION_LEN: usize = 16 * 1024;
 /// More than the locking processes of a cluster. Shared by source and client.
 pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 65_536;
-/// Expired clients with conflicting state ended at once. Usually there is one.
 pub(super) const EXPIRED_SCAN_CLIENTS_MAX: usize = 64;
-/// Ranges checked in that scan: usually all of one client in a file.
 pub(super) const EXPIRED_SCAN_RANGES_MAX: usize = 4096;
 /// A change recalls all of them.
 pub(super) const DELEGATIONS_PER_FILE_MAX: usize = 8192;
-/// Opens of a client checked for the caller's rights.
 pub(super) const OPENER_SCAN_MAX: usize = 64;
 /// Linux offers 16.
 pub(super) const BACK_SLOTS_MAX: u32 = 16;
@@ -54,16 +47,14 @@ pub(super) const MESSAGE_LEN_MIN: u32 = 256;
 pub(super) const CALLBACK_LEN_MIN: u32 = 512;
 pub(super) const RECENT_FILES_MAX: usize = 8192;
 pub(super) const CONFLICT_MEMORY_MS: u64 = 30_000;
-/// After a change without an open, other clients get no delegation for this time. It is longer than
-/// such a change.
+/// No delegation after a change without an open; longer than such a change takes.
 pub(super) const CHANGE_MEMORY_MS: u64 = 2_000;
-/// A second open by the same client within this time is reuse, which makes a delegation worthwhile.
+/// A second open within this time makes a delegation worthwhile.
 pub(super) const REUSE_MEMORY_MS: u64 = 60_000;
 pub(super) const LOCK_RESERVED_MS: u64 = 2_000;
-/// A waiter counts for this time after CB_NOTIFY_LOCK: twice the polling interval of Linux.
+/// Twice the polling interval of Linux.
 pub(super) const LOCK_INTEREST_MS: u64 = 60_000;
 pub(super) const HOLDER_ATTRIBUTES_MS: u64 = 1_000;
-/// Timers handled under one hold of the lock: clients of one host may expire together.
 pub(super) const TIMERS_AT_ONCE: usize = 256;
 /// A laptop may sleep overnight and keep its state without conflicts.
 pub(super) const COURTESY_MS: u64 = 24 * 3600 * 1000;
@@ -75,7 +66,6 @@ pub(super) const REPORT_ROWS_MAX: usize = 1000;
 /// Above this number, the client gets no new delegations.
 pub(super) const REVOKED_PER_CLIENT_MAX: usize = 64;
 pub(super) const RECALL_ANY_ROOM: usize = 8;
-/// Divisor of a holder's delegations: the part to return.
 pub(super) const RECALL_ANY_SHARE: usize = 4;
 /// Returning thousands takes seconds.
 pub(super) const RECALL_ANY_INTERVAL_MS: u64 = 10_000;

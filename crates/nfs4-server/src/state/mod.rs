@@ -1,7 +1,7 @@
-//! Pure state machines: `now` (monotonic milliseconds) is a parameter, randomness is a seed, an
-//! open file is an opaque `F`. Nothing here does I/O, sleeps or encodes results. One lock covers
-//! all state; a call never holds it across `vfs`. External work is queued as [`StateEffect`]s: take
-//! them with [`State::take_effects`] under the same lock, and carry them out after its release.
+//! Pure state machines: `now` (monotonic milliseconds) and seeds are parameters, an open file is an
+//! opaque `F`. One lock covers all state; a call never holds it across `vfs`. External work is
+//! queued as [`StateEffect`]s: take them with [`State::take_effects`] under the same lock, and
+//! carry them out after its release.
 
 mod callback;
 mod client;

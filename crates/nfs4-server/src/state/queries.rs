@@ -1,5 +1,3 @@
-//! Queries change only leases and expired clients.
-
 use std::sync::Arc;
 
 use vouch_nfs4::{Stateid, Status};
@@ -44,8 +42,7 @@ impl<F: Clone> State<F> {
         opens.next().is_some() || self.write_delegation(state).is_some_and(|key| self.is_of(key, Some(client), file))
     }
 
-    /// In 4.0 any client's open counts. Checks a bounded number; without a match the caller must
-    /// prove its rights otherwise.
+    /// In 4.0 any client's open counts. Checks a bounded number.
     pub(crate) fn open_to_write(&self, client: Option<ClientKey>, file: &FileKey, mut fits: impl FnMut(&F) -> bool) -> Option<F> {
         let state = self.files.find(file)?;
         let opens = &self.files[state].opens;

@@ -72,7 +72,6 @@ impl<F: Clone> State<F> {
             VersionState::V41(v41) => (v41.implementation.as_deref().map(str::to_owned), v41.sessions.as_slice()),
         };
         let bound = sessions.iter().rev().find_map(|&session| self.sessions[session].connections.last());
-        // In 4.1 each COMPOUND has its minor version; the newest session is the best guess.
         let minor = match &client.version {
             VersionState::V40(_) => 0,
             VersionState::V41(_) => sessions.last().map_or(1, |&session| self.sessions[session].back.minor),

@@ -1,4 +1,4 @@
-//! Generational slab: a lookup is one index and one comparison, and keys are never reused.
+//! Generational: a lookup is one index and one comparison, and keys are never reused.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -156,7 +156,6 @@ impl<K: SlabKey, T> Slab<K, T> {
         }))
     }
 
-    /// O(n) in all slots ever used.
     pub(super) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
         self.places.iter().enumerate().filter_map(|(index, place)| {
             let value = place.value.as_ref()?;

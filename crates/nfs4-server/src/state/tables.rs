@@ -115,7 +115,6 @@ impl<F: Clone> State<F> {
         state
     }
 
-    /// After each call, under the same lock.
     pub(crate) fn take_effects(&mut self) -> VecDeque<StateEffect<F>> {
         std::mem::take(&mut self.effects)
     }

@@ -1,5 +1,3 @@
-//! Simulated clients and a settable clock.
-
 mod callbacks;
 mod clients;
 mod delegations;

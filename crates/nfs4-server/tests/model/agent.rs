@@ -19,7 +19,6 @@ struct SentCall {
     body: Vec<u8>,
     reply: Vec<u8>,
     at_ms: u64,
-    /// 4.1: SEQUENCE asked to cache the reply. 4.0: the call changed something.
     cached: bool,
 }
 
@@ -70,7 +69,6 @@ impl Agent {
             session: None,
             slots: [SlotSeq(0); SLOTS],
             last: Default::default(),
-            // Clients must not share transaction ids.
             xid: u32::from(number) << 24,
             owner_seqids: HashMap::new(),
             cb_seqs: HashMap::new(),
@@ -100,7 +98,6 @@ impl Agent {
         }
     }
 
-    /// Without SEQUENCE in 4.0.
     pub(crate) fn call(&mut self, driver: &mut Driver, slot: usize, cached: bool, ops: &[Args<'_>]) -> CallOutcome {
         self.xid += 1;
         let mut all = Vec::new();
@@ -223,7 +220,6 @@ impl Agent {
         true
     }
 
-    /// Both replies if they must be equal.
     pub(crate) fn replay(&mut self, driver: &mut Driver, slot: usize, fresh_xid: bool) -> Option<(Vec<u8>, Vec<u8>)> {
         let sent = self.last[if self.minor > 0 { slot } else { 0 }].clone()?;
         let v40 = self.minor == 0;

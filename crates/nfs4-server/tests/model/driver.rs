@@ -1,5 +1,3 @@
-//! The driver around the server, with a recovery store that survives restarts.
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;

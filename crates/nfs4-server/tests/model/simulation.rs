@@ -67,7 +67,6 @@ struct AgentStatus {
     to_reclaim: HeldState,
     may_reclaim: bool,
     complete: bool,
-    /// Another client's request ended the expired state, unknown to the agent.
     lost: bool,
     revoked: BTreeSet<[u8; 12]>,
 }

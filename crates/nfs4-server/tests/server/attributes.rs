@@ -20,7 +20,7 @@ fn every_supported_attribute_can_be_read() {
             let values = attributes(&list[0]);
             let missing = wanted.minus(values.present(wanted));
             assert!(missing.is_empty(), "{path:?} {missing:?}");
-            // The pseudo file system has no creation time (RFC 8881 §5.8.1.1).
+            // RFC 8881 §5.8.1.1.
             assert_eq!((supported.has(50), values.time_create.is_some()), (!path.is_empty(), !path.is_empty()), "{path:?}");
         }
     }
@@ -134,7 +134,6 @@ fn change_attr_type_is_reported_on_read_only_file_systems() {
             "{path:?}"
         );
     }
-    // The server reads the flag only when the file system is exported.
     fixture.files.set_read_only(true);
     let _ = fixture.server.replace_exports(Exports::new(vec![export(7, &["export"], &fixture.files, sys_access())]).unwrap());
     let values = attributes(&client.run_at(&["export", "f"], &[getattr(&[TYPE])]).1[0]);

@@ -1,13 +1,9 @@
-//! Long operations must not run on a thread that serves connections.
-
 use vouch_nfs4_server::JobProgress;
 
 use crate::prelude::*;
 
 const BIG: u64 = 1 << 30;
 
-/// Runs operations in /export without waiting, then to the end. Returns whether the first run
-/// blocked, and the effects.
 fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>) {
     let mut all = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
     all.extend_from_slice(ops);
@@ -23,7 +19,7 @@ fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>)
 
 fn set_size(client: &mut Client<'_>, name: &str, stateid: Stateid, len: u64) -> bool {
     let attrs = size(len);
-    // Seqid 0 means the current one (RFC 8881 §8.2.2).
+    // RFC 8881 §8.2.2.
     let stateid = Stateid { seq: vouch_nfs4::StateSeq(0), ..stateid };
     would_block(client, &[lookup(name), Args::Setattr(op::SetattrArgs { stateid, attrs: attrs.fattr() })]).0
 }
@@ -53,7 +49,6 @@ fn rename_over_large_file_blocks() {
     let stateid = client.create("c");
     set_size(&mut client, "c", stateid, BIG);
     assert!(would_block(&mut client, &[Args::Savefh, rename("b", "c")]).0);
-    // A rename frees no space.
     let stateid = client.create("d");
     set_size(&mut client, "d", stateid, BIG);
     assert!(!would_block(&mut client, &[Args::Savefh, rename("d", "e")]).0);

@@ -2,7 +2,6 @@ use vouch_vfs::Error;
 
 use crate::prelude::*;
 
-/// Runs a call that creates a file until it blocks on the disk.
 fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
     let mode = mode(0o644);
     let mut call = client.begin(&[open_by_name(name, Some(&mode))]);
@@ -82,7 +81,6 @@ fn retry_of_call_in_progress_closes_its_connection() {
     assert!(matches!(again.run(&fixture.server, Blocking::Forbidden), Progress::Done(None)));
     assert!(matches!(again.take_effects()[..], [Effect::Disconnect(id)] if id == connection.id()));
     assert_eq!(fixture.run_to_status(&mut first, Blocking::Allowed), Status::OK);
-    // A second execution would return EXIST.
     assert_eq!(fixture.run_to_status(&mut call(), Blocking::Forbidden), Status::OK);
 }
 

@@ -77,7 +77,6 @@ fn client_at_new_address_waits_for_lease_of_silent_client() {
     let expire_lease = || fixture.advance(LEASE_MS + 1_000);
     expire_lease();
     let new_client = send_exchange_id(&fixture, &new_address, 2).unwrap();
-    // The old client has sent no request for a lease.
     assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
     assert_eq!(send_create_session(&fixture, &new_address, new_client), Status::CLID_INUSE);
     assert_eq!(victim.status(&["export", "f"], &[getattr(&[1])]), Status::OK);
@@ -218,7 +217,6 @@ fn call_across_reload_leaves_no_created_file_behind() {
     let none = size(0);
     assert_eq!(client.status(&["export", "long"], &[setattr(&big)]), Status::OK);
     let before = files.file_count();
-    // The call blocks in the truncation, before it creates the file.
     let truncate = setattr(&none);
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), Args::Savefh, lookup("long"), truncate, Args::Restorefh];
     let ops: Vec<Args<'_>> = ops.into_iter().chain([open_by_name("made", Some(&mode))]).collect();

@@ -1,5 +1,3 @@
-//! Holes, copies, extended attributes, locks, and export options.
-
 use vouch_nfs4_server::{Squash, SquashWho};
 
 use crate::prelude::*;
@@ -235,7 +233,6 @@ fn write_verifier_changes_when_data_is_lost() {
     let before = verifier(&mut one, FILE, write(stateid, 0, b"data"));
     assert_eq!(verifier(&mut two, &["export", "g"], write(other, 0, b"data")), before);
     assert_eq!(verifier(&mut one, FILE, commit()), before);
-    // A failed unstable WRITE loses no acknowledged data.
     fixture.fail_with_io(Call::Write);
     assert_eq!(one.status(FILE, &[write(stateid, 0, b"more")]), Status::IO);
     fixture.fail_with_io(Call::Commit);

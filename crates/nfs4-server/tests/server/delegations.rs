@@ -60,7 +60,6 @@ fn getattr_returns_answer_of_delegation_holder() {
     assert!(stateid == Stateid::ANONYMOUS && flags.contains(OpenResultFlags::NO_OPEN_STATEID));
     let Delegation::WriteAttrs(delegation) = delegation else { panic!("{delegation:?}") };
 
-    // The reported times must not lie in the future.
     fixture.now_ms.store(5_000, std::sync::atomic::Ordering::Relaxed);
     let before = attributes(&holder.run_at(&["export", "f"], &[getattr(&[3, 4])]).1[0]);
     let change = ChangeId(before.change.unwrap().0 + 1);
@@ -152,7 +151,6 @@ fn readdir_and_nverify_ask_delegation_holder() {
     );
     assert_eq!(status, Status::SAME);
 
-    // A silent holder makes only its own entry fail.
     fixture.now_ms.store(9_000, std::sync::atomic::Ordering::Relaxed);
     let (status, listed, _) = call_as(&mut other, &["export"], readdir(0, 4096, &[3, 4, 11]), &|_| ());
     let seen = sizes(&listed);

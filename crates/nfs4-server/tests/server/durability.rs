@@ -23,8 +23,7 @@ fn run_commit(client: &mut Client<'_>) -> Result<Verifier, Status> {
     }
 }
 
-/// Two commits overlap. The system reports lost data only to the other call, and this COMMIT ends
-/// first.
+/// The system reports lost data only to the other call, and this COMMIT ends first.
 fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut Client<'_>, Stateid) -> Status + Send) {
     let fixture = Fixture::new();
     let (mut writer, mut failing, mut committing) =
@@ -60,7 +59,6 @@ fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut
         while !commit_entered_flag.load(Ordering::SeqCst) {
             thread::yield_now();
         }
-        // A COMMIT that ignores the other call would reply now.
         let early_reply = result.recv_timeout(Duration::from_millis(300)).ok();
         release.send(()).unwrap();
         let after = early_reply.unwrap_or_else(|| result.recv_timeout(Duration::from_secs(60)).unwrap()).unwrap();

@@ -43,7 +43,6 @@ const MISSING_DIRECTORY: Layout<'_> = &[(&["srv"], &[], true), (&["srv", "no", "
 // RFC 8881 §7.3.
 #[test]
 fn pseudo_fs_leads_to_every_accessible_export() {
-    // Layout, names in some directories, and paths that the client must not find.
     type Case<'a> = (Layout<'a>, &'a [(&'a [&'a str], &'a [&'a str])], &'a [&'a [&'a str]]);
     let cases: [Case<'_>; 5] = [
         (
@@ -100,7 +99,6 @@ fn exports_of_one_directory_share_locks_and_files() {
     let through_b = open_file(&mut two, &["b"], false);
     assert_eq!(one.status(&["a", "f"], &[lock(through_a, 0, 10)]), Status::OK);
     assert_eq!(two.status(&["b", "f"], &[lock(through_b, 0, 10)]), Status::DENIED);
-    // A stateid is valid only through its own export.
     assert_ne!(one.filehandle(&["a", "f"], &[]), one.filehandle(&["b", "f"], &[]));
     let write = |stateid| Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: vouch_nfs4::Bytes(b"x") });
     assert_eq!(one.status(&["b", "f"], &[write(through_a)]), Status::BAD_STATEID);

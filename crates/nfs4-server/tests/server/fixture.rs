@@ -1,5 +1,3 @@
-//! A server over an in-memory file system, and a client.
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -118,7 +116,6 @@ impl Fixture {
         Fixture { server, files, now_ms, awaits_records, records: Mutex::new(records), next_port: AtomicU32::new(700) }
     }
 
-    /// Files and recovery records survive.
     pub(crate) fn restart(self) -> Self {
         let exports = vec![export(7, &["export"], &self.files, sys_access())];
         self.restart_with_exports(exports)
@@ -271,7 +268,6 @@ impl<'w> Client<'w> {
         Self::with_fixture().1
     }
 
-    /// The client has the file `f` open.
     pub(crate) fn with_file() -> Client<'static> {
         let mut client = Self::alone();
         client.create("f");
@@ -343,7 +339,6 @@ impl<'w> Client<'w> {
         Args::Sequence(op::SequenceArgs { session: self.session, seq: self.seq, slot: SlotId(0), highest_slot: SlotId(0), cache_this })
     }
 
-    /// A call in /export, not yet run.
     pub(crate) fn begin(&mut self, ops: &[Args<'_>]) -> Compound {
         let all = [&[self.next_sequence(false), Args::Putrootfh, lookup("export")], ops].concat();
         self.fixture.begin(self.flavour, &self.connection, &self.principal, compound(self.minor, &all))

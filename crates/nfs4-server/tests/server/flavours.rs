@@ -37,7 +37,6 @@ fn secinfo_lists_flavours_in_export_order() {
     let secinfo_no_name = |style| Args::SecinfoNoName(op::SecinfoNoNameArgs { style });
     let (_, list) = client.run_at(&["first"], &[secinfo_no_name(op::SecinfoStyle::CurrentFh)]);
     assert_eq!(offered_flavours(&list[0]), privacy_first);
-    // All flavours of the exports, in the order of the exports.
     let all = [&privacy_first[..], &[gss_info(GssService::None)]].concat();
     let (_, list) = client.run_at(&["first"], &[secinfo_no_name(op::SecinfoStyle::Parent)]);
     assert_eq!(offered_flavours(&list[0]), all);
@@ -96,7 +95,7 @@ fn next_operation_decides_about_wrongsec() {
         (vec![put(), lookup("f")], Some(1)),
         (vec![put(), open_by_name("f", None)], Some(1)),
         (vec![put(), open_current()], Some(0)),
-        // 2.6.3.1.1.4: LOOKUPP leads to the pseudo file system.
+        // 2.6.3.1.1.4.
         (vec![put(), Args::Lookupp, getattr(&[1])], None),
         (vec![put(), secinfo()], None),
         (vec![put(), no_name()], None),

@@ -1,5 +1,3 @@
-//! A reply costs no more than its call, and no path leads out of the exports.
-
 use vouch_nfs4::Bitmap;
 
 use crate::prelude::*;

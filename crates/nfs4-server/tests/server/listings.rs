@@ -43,8 +43,6 @@ fn numbered_name(number: u32) -> String {
     format!("name{number:03}")
 }
 
-/// After a change from `before` to `after` between the page and the later names, each remaining
-/// name is listed once, and no name of the page again.
 fn assert_stable_listing(page: &[String], later: &[String], before: std::ops::Range<u32>, after: std::ops::Range<u32>) {
     let all: Vec<&String> = page.iter().chain(later).collect();
     let set: BTreeSet<&String> = all.iter().copied().collect();

@@ -5,7 +5,6 @@ use vouch_nfs4::{Bitmap, StateProtectOps, StateProtectReply};
 use crate::prelude::*;
 
 const ENFORCED: [Op; 5] = [Op::BIND_CONN_TO_SESSION, Op::EXCHANGE_ID, Op::CREATE_SESSION, Op::DESTROY_SESSION, Op::DESTROY_CLIENTID];
-/// Requested by Linux.
 const WANTED: [Op; 11] = [
     Op::CLOSE,
     Op::OPEN_DOWNGRADE,

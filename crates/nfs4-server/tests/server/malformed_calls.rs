@@ -1,5 +1,3 @@
-//! The server always replies and never panics.
-
 use proptest::prelude::*;
 use vouch_nfs4::ReplyHead;
 

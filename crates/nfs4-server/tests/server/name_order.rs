@@ -1,5 +1,3 @@
-//! The observer gets name changes in order, even if the operation fails later.
-
 use std::collections::BTreeMap;
 
 use vouch_nfs4_server::{NameChange, NameOrder, Observation, Observer, ObserverNote};
@@ -105,14 +103,12 @@ fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops
         let first = (at == call).then(|| frozen.lock().take()).flatten();
         if let Some((reached, thawed)) = first {
             reached.send(()).unwrap();
-            // Unblocks after a minute if the test fails.
             let _ = thawed.recv_timeout(Duration::from_secs(60));
         }
         None
     });
     thread::scope(|scope| {
         let frozen = scope.spawn(|| client.status(&["export"], ops));
-        // Dropping the sender unblocks the thread, even in a panic.
         let thaw = thaw;
         reached_rx.recv_timeout(Duration::from_secs(60)).expect("the call has begun");
         meanwhile();
@@ -121,7 +117,6 @@ fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops
     })
 }
 
-/// An OPEN, CREATE, REMOVE, RENAME and LINK, each by its own client, not yet run.
 fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
     let mode = mode(0o755);
     let link = [lookup("linked"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"link") })];

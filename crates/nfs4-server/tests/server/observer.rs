@@ -1,12 +1,9 @@
-//! One event for each operation with its final status, and transferred bytes with each CLOSE.
-
 use vouch_nfs4::op::{Access, AccessArgs};
 use vouch_nfs4_server::testing::LEASE_MS;
 use vouch_nfs4_server::{Denial, Denied, EndedState, JobProgress, Loss, Observation, Observer, Stage, Totals, requested};
 
 use crate::prelude::*;
 
-/// Operation, requested access, stage, bytes read and written, status.
 type Transfer = (u32, u32, Stage, (u64, u64), u32);
 
 #[derive(Default)]
@@ -80,7 +77,6 @@ fn operation_is_reported_once_with_status_of_sync() {
     recorder.operations.lock().clear();
     let mode = mode(0o644);
     let mut call = client.begin(&[open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])]);
-    // The file exists, but the observer has no event yet.
     assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), vouch_nfs4_server::Progress::Blocked));
     let reported: Vec<_> = recorder.operations.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
@@ -88,7 +84,6 @@ fn operation_is_reported_once_with_status_of_sync() {
     let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Blocking::Allowed) else { panic!("not done") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
     let seen = std::mem::take(&mut *recorder.operations.lock());
-    // The later operations ran on a file that a power cut may remove.
     let after: Vec<_> = seen[3..].iter().map(|(name, status)| (name.as_str(), *status)).collect();
     assert_eq!(after, [("OPEN a", Status::IO.0), ("GETFH", 0), ("GETATTR", 0)]);
     fixture.files.clear_fault();
@@ -129,7 +124,6 @@ fn unclosed_open_is_reported_once_with_its_bytes() {
     fixture.advance(500);
     Client::rebooted(&fixture, "restarting", 0);
     assert_eq!(*recorder.ended.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
-    // The state stays for a day unless another client needs it.
     fixture.advance(LEASE_MS);
     fixture.advance(LEASE_MS);
     assert_eq!(recorder.ended.lock().len(), 1);
@@ -218,7 +212,6 @@ fn first_io_by_delegation_is_reported_unopened() {
         Status::OK
     );
     assert_eq!(recorder.take_unopened_flags(), [false, true, false, true, false]);
-    // I/O after CLOSE belongs to an open that the server does not see.
     assert_eq!(client.status(&at, &[close(own_stateid)]), Status::OK);
     assert_eq!(client.status(&at, &[read(stateid, 0, 1), read(stateid, 0, 1)]), Status::OK);
     assert_eq!(recorder.take_unopened_flags(), [true, false]);

@@ -61,7 +61,6 @@ fn widening_open_keeps_access_that_user_has_lost() {
     assert_eq!(reading.other, both.other);
     let read = read(both, 0, 9);
     assert_eq!(reader.status(FILE, &[write(both), read.clone()]), Status::OK);
-    // The same open owner gives another user no rights.
     reader.principal = user(3000);
     assert_eq!(reader.status(FILE, std::slice::from_ref(&read)), Status::ACCESS);
     assert_eq!(set(&mut owner, 0o604), Status::OK);
@@ -141,7 +140,6 @@ fn reclaimed_write_delegation_allows_writes() {
     let (_, Delegation::Write(delegation)) = try_open(&mut one, &["export", "a"], reclaim()).unwrap() else {
         panic!("no write delegation")
     };
-    // This user may not write.
     let (open, none) = try_open(&mut two, &["export", "b"], reclaim()).unwrap();
     assert!(matches!(none, Delegation::None), "{none:?}");
     one.reclaim_complete();

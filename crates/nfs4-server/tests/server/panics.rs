@@ -1,9 +1,5 @@
-//! If the file system panics, the call gets a reply, and its slot, owner and cache entry are
-//! released.
-
 use crate::prelude::*;
 
-/// Worker threads survive panics too.
 fn run(fixture: &Fixture, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Option<Vec<u8>>, Vec<Effect>) {
     let mut call = fixture.begin(Flavour::Sys, connection, principal, body);
     let Progress::Done(reply) = call.run_catching_panics(&fixture.server, Blocking::Allowed, Blocking::Allowed) else {

@@ -1,5 +1,3 @@
-//! What most test files use.
-
 pub(crate) use std::net::SocketAddr;
 pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) use std::sync::{Arc, mpsc};

@@ -1,5 +1,3 @@
-//! The replies are the same as without blocking.
-
 use proptest::prelude::*;
 use vouch_nfs4::op::{ShareDeny, StableHow};
 

@@ -81,7 +81,6 @@ fn locations_of_present_file_system_are_reported() {
     assert_locations(&list[0]);
     let Results::Getfh(Ok(handle)) = &list[1] else { panic!("{list:?}") };
     let handle = handle.handle;
-    // Handles of the file system get MOVED.
     let _ = fixture.server.replace_exports(vouch_nfs4_server::Exports::new(located(&fixture.files, true)).unwrap());
     assert_eq!(client.status(&[], &[putfh(handle), Args::Getfh]), Status::MOVED);
     assert_eq!(client.status(&[], &[putfh(handle), getattr(&[FS_LOCATIONS])]), Status::OK);

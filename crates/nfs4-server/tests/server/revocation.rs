@@ -1,5 +1,3 @@
-//! A reload of the exports takes away a client's access. Other calls do not wait.
-
 use vouch_vfs::{FileId, FileSystem as _, Name};
 
 use crate::client_access::{CLIENT_IP, ListedHosts, restricted_export};

@@ -1,5 +1,3 @@
-//! Use of a Kerberos user's opens and locks.
-
 use vouch_nfs4::op::{LockType, Locker};
 
 use crate::prelude::*;
@@ -112,7 +110,6 @@ fn only_user_and_machine_return_v40_state() {
     let (_, Results::Lock(Ok(ok))) = client.call_on_file(handle, ALICE, lock(id, opened, 3)) else { panic!("LOCK failed") };
     let locked = ok.stateid;
 
-    // Mallory is refused with right and wrong seqids, and gets no cached result.
     let downgrade = |seq| {
         let (access, deny) = (op::ShareAccess::READ, op::ShareDeny(0));
         Args::OpenDowngrade(op::OpenDowngradeArgs { stateid: opened, seq: OwnerSeq(seq), access, deny })

@@ -9,7 +9,6 @@ pub(crate) struct Posix {
     pub(crate) default: Option<PosixAcl>,
 }
 
-/// Grants at most what the entries grant.
 pub(crate) fn from_nfs(entries: &[Entry], directory: bool) -> Result<Posix, Status> {
     let (mut access, mut default) = (Classes::default(), Classes::default());
     for entry in entries {
@@ -22,7 +21,6 @@ pub(crate) fn from_nfs(entries: &[Entry], directory: bool) -> Result<Posix, Stat
         }
     }
     if default.seen {
-        // A default ACL must have all classes.
         if !default.owner_seen {
             default.owner = access.owner;
         }

@@ -15,7 +15,7 @@ use crate::observer::interface::{NameChange, requested};
 use crate::observer::name_order::Turn;
 use crate::state::Opened;
 
-/// Attributes that may hold the verifier; the client sets them again (§18.16.3).
+/// The client sets them again (§18.16.3).
 const VERIFIER_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_MODIFY.0]);
 
 pub(super) fn create(
@@ -71,14 +71,12 @@ pub(super) fn create(
     }
 }
 
-/// A file that this call has created.
 struct NewFile<'n> {
     directory: &'n FileRef,
     name: vouch_vfs::Name<'n>,
     settings: &'n Settings,
 }
 
-/// Opens a new file, or removes it.
 fn open_created(
     context: &mut CompoundContext<'_>,
     request: &OpenRequest<'_>,
@@ -97,7 +95,7 @@ fn open_created(
     let call = request.call(&file, file.grant.caller.uid);
     let open = handle_of(created.open, context, &file);
     let opened = match context.granting(&file, |state| state.open(&call, open, request.share, now)) {
-        // No room, or the export changed: the new file must not stay.
+        // The new file must not stay.
         Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
             return Err(remove_created_file(context, directory, name, &file, settings, status.into()));
         }
@@ -107,7 +105,6 @@ fn open_created(
     Ok((file, outcome, opened))
 }
 
-/// Opens a file that another call, or an earlier attempt, has created.
 fn open_earlier(
     context: &mut CompoundContext<'_>,
     request: &OpenRequest<'_>,
@@ -123,16 +120,13 @@ fn open_earlier(
         let opened = existing(context, request, &file, truncate, None)?;
         return Ok((file, OpenOutcome { change, attrs_set: Bitmap::EMPTY, done: truncate_bit(truncate) }, opened));
     }
-    // The earlier attempt may have set no ACL.
     crate::files::creation::set_acls(&file, settings)?;
     let opened = existing(context, request, &file, false, Some(created.open))?;
-    // The earlier attempt may have ended before the file was durable.
     context.must_sync(&directory.grant, &[file.id, directory.id]);
     Ok((file, OpenOutcome { change, attrs_set: attributes_set(how, settings), done: requested::CREATE }, opened))
 }
 
-/// Fails without room for another open file, unless the file exists. Checked before the creation: a
-/// file that is created and removed again could lose others' writes.
+/// Checked before the creation: a file that is created and removed again could lose others' writes.
 fn require_room(context: &mut CompoundContext<'_>, request: &OpenRequest<'_>, name: Name<'_>, now: u64) -> Result<(), OpError> {
     let Err(status) = context.state(|state| state.has_room_to_open(request.client, request.owner, request.opener, now)) else {
         return Ok(());
@@ -196,7 +190,6 @@ fn open_existing(
     settings: &Settings,
 ) -> Result<(FileRef, OpenOutcome, Opened), OpError> {
     let truncate = settings.set.size == Some(0);
-    // First, because it may wait.
     let change = match directory.files().attributes(&directory.id, context.blocking) {
         Err(Error::WouldBlock) => return Err(OpError::WouldBlock),
         attributes => ChangeId(attributes.map_or(0, |attributes| attributes.change)),

@@ -28,7 +28,6 @@ impl<F: Clone> State<F> {
         self.contexts = Some(contexts);
     }
 
-    /// None if the context never ends.
     pub(in crate::state) fn life_of(&self, credential: Option<&CallbackCredential>) -> Option<Arc<dyn ContextLife>> {
         match credential? {
             CallbackCredential::Gss(by) => Some(self.contexts.as_ref()?.life(&by.from_server)),
@@ -77,7 +76,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// None without a path or a free slot.
     fn path(&mut self, client: ClientKey, probe: bool) -> Option<OutgoingCallback> {
         let blank = OutgoingCallback {
             id: CallbackId(0),
@@ -174,7 +172,6 @@ impl<F: Clone> State<F> {
         self.send_queued_callbacks(client);
     }
 
-    /// True if the callback must be sent again.
     fn channel_answered(&mut self, client: ClientKey, sent: Sent, answer: &CallbackAnswer) -> bool {
         let Some((session, slot)) = sent.session else {
             if let Some(v40) = self.clients.get_mut(client).and_then(|client| client.v40()) {
@@ -191,7 +188,6 @@ impl<F: Clone> State<F> {
         match *answer {
             CallbackAnswer::Unreachable => {
                 place.in_doubt = true;
-                // No callbacks over this connection until the client binds it again.
                 if let CallbackTo::Connection(lost) = sent.to
                     && let Some(bound) = session.connections.iter_mut().find(|bound| bound.connection == lost)
                 {
@@ -200,7 +196,6 @@ impl<F: Clone> State<F> {
                 true
             }
             CallbackAnswer::NoContext => {
-                // The client has not seen the call. The channel waits for BACKCHANNEL_CTL.
                 place.seq = SlotSeq(place.seq.0.wrapping_sub(1));
                 true
             }
@@ -216,7 +211,6 @@ impl<F: Clone> State<F> {
                 true
             }
             CallbackAnswer::Answered { sequence: Status::SEQ_MISORDERED, .. } if place.in_doubt => {
-                // The client did not see the lost call.
                 place.seq = SlotSeq(place.seq.0.wrapping_sub(2));
                 place.in_doubt = false;
                 true
@@ -241,7 +235,6 @@ impl<F: Clone> State<F> {
         match subject {
             Subject::Getattr(state) => self.note_holder_attributes(state, attributes.filter(|_| status.is_ok()), now),
             Subject::Copy(state) if status.is_ok() => self.forget_copy(state),
-            // An answered recall is no DELEGRETURN: its timer continues.
             Subject::Recall(_) | Subject::Copy(_) | Subject::Probe | Subject::Nothing => {}
         }
         debug_assert!(self.clients.get(client).is_some());

@@ -44,10 +44,8 @@ impl crate::state::session::record::Session {
         self.back.life.as_ref().is_none_or(|life| life.left_ms() > 0)
     }
 
-    /// The lowest free slot, its number, and the highest slot in use.
     pub(in crate::state) fn take_back_slot(&mut self) -> Option<(SlotId, SlotSeq, SlotId)> {
         let at = self.back_slots.iter().position(|slot| !slot.busy).unwrap_or(self.back_slots.len());
-        // Callbacks may be in progress above the client's new limit.
         if at >= self.back_slots_max as usize {
             return None;
         }

@@ -9,7 +9,6 @@ pub(crate) struct Credential<'a> {
     pub address: IpAddr,
 }
 
-/// One name in both families means two clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     V40,

@@ -8,7 +8,7 @@ use crate::state::id::ClientKey;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// A client with sessions or state gets CLIENTID_BUSY (§18.50.3).
+    /// CLIENTID_BUSY with sessions or state (§18.50.3).
     pub(crate) fn destroy_client(&mut self, id: ClientId, credential: Credential<'_>) -> Result<(), Status> {
         let key = self.client_by_id(id).ok_or(Status::STALE_CLIENTID)?;
         let client = &self.clients[key];
@@ -21,7 +21,7 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// RECLAIM_COMPLETE. `one_fs`: for one migrated file system, which never applies here.
+    /// `one_fs`: for one migrated file system, which never applies here.
     pub(crate) fn reclaim_complete(&mut self, key: ClientKey, one_fs: bool) -> Result<(), Status> {
         if one_fs {
             return Ok(());

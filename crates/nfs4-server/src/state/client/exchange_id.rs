@@ -11,7 +11,6 @@ use crate::state::limits::IMPLEMENTATION_LEN_MAX;
 use crate::state::tables::State;
 use vouch_nfs4::op::Op;
 
-/// The server adds its own identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExchangedId {
     pub client: ClientId,
@@ -54,10 +53,8 @@ impl<F: Clone> State<F> {
                 self.name_implementation(key, args);
                 Ok(self.exchanged(key))
             }
-            // Case 8: another verifier. Case 9: another principal.
             (true, false, _) => Err(Status::NOT_SAME),
             (true, true, false) => Err(Status::PERM),
-            // Case 2. Cancels an unconfirmed replacement.
             (false, true, true) => {
                 self.name_implementation(key, args);
                 Ok(self.exchanged(key))
@@ -80,7 +77,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Cases 1 and 4.
     fn add_unconfirmed(
         &mut self,
         args: &ExchangeIdArgs<'_>,
@@ -92,7 +88,7 @@ impl<F: Clone> State<F> {
         if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
             self.expire(old);
         }
-        // §18.36.4: the number of the first CREATE_SESSION.
+        // §18.36.4.
         let next = CreateSeq(1);
         let v41 = V41 { sessions: Vec::new(), next, last: None, protection, reclaim_complete: false, implementation: None };
         let key = self.add_client(&args.owner.id, args.owner.verifier, credential, VersionState::V41(Box::new(v41)), now)?;

@@ -7,7 +7,6 @@ use crate::state::client::credential::Credential;
 pub enum ClientPrincipal {
     Unknown,
     Nobody,
-    /// Clients choose the AUTH_SYS user freely, so it is not stored.
     Sys,
     Proven {
         /// BLAKE3 of the name with realm.

@@ -15,7 +15,6 @@ use crate::state::tables::State;
 const ENFORCED: Bitmap =
     Bitmap::of(&[Op::BIND_CONN_TO_SESSION.0, Op::EXCHANGE_ID.0, Op::CREATE_SESSION.0, Op::DESTROY_SESSION.0, Op::DESTROY_CLIENTID.0]);
 
-/// Reserved on request.
 const ENFORCEABLE: Bitmap = ENFORCED.with(Op::BACKCHANNEL_CTL.0);
 
 /// Users with expired tickets may return state and write dirty data.
@@ -52,11 +51,9 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// The right to manage the client's record, sessions and connections. Errors: WRONG_CRED.
-    ///
-    /// Without state protection RFC 8881 leaves the choice to the server (§2.10.8). A Kerberos
-    /// principal's client accepts only that principal, so that a session id seen on the wire ends
-    /// nothing.
+    /// Errors: WRONG_CRED. Without state protection RFC 8881 leaves the choice to the server
+    /// (§2.10.8). A Kerberos principal's client accepts only that principal, so that a session id
+    /// seen on the wire ends nothing.
     pub(in crate::state) fn check_may_manage(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         self.enforce(client, op, credential)?;
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;

@@ -23,7 +23,6 @@ pub(in crate::state) struct NameRecords {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Lease {
     Active,
-    /// The lease has expired. State stays until a conflicting request needs it.
     Courtesy {
         since_ms: u64,
     },
@@ -41,28 +40,23 @@ pub(in crate::state) struct Client {
     pub(in crate::state) lease: Lease,
     pub(in crate::state) renewed_ms: u64,
     pub(in crate::state) connection: Option<ConnectionId>,
-    /// The lease does not expire while COMPOUNDs run.
     pub(in crate::state) running: u32,
     pub(in crate::state) flags: SequenceFlags,
     pub(in crate::state) open_owners: Map<Arc<[u8]>, OwnerKey>,
     pub(in crate::state) lock_owners: Map<Arc<[u8]>, OwnerKey>,
     pub(in crate::state) owners_refused: u32,
     pub(in crate::state) delegations: Set<StateKey>,
-    /// Not freed yet by the client.
     pub(in crate::state) revoked: Set<StateKey>,
     pub(in crate::state) copies: Vec<StateKey>,
     pub(in crate::state) opens: usize,
     pub(in crate::state) locks: usize,
     pub(in crate::state) locked: usize,
     pub(in crate::state) waiters: usize,
-    /// Files with blocked lock requests; may contain others.
     pub(in crate::state) awaited_files: BTreeSet<FileRef>,
     pub(in crate::state) callbacks: u32,
-    /// Without a path or slot, oldest first.
     pub(in crate::state) callback_queue: VecDeque<CallbackKey>,
     pub(in crate::state) may_reclaim: bool,
-    /// The address differs from the recovery record's: the client gets no state and no record until
-    /// grace ends.
+    /// The client gets no state and no record until grace ends.
     pub(in crate::state) has_other_address: bool,
     pub(in crate::state) recorded: bool,
     pub(in crate::state) version: VersionState,
@@ -139,14 +133,12 @@ pub(in crate::state) struct BackParms {
     pub(in crate::state) minor: u32,
     pub(in crate::state) attrs: ChannelAttrs,
     pub(in crate::state) program: u32,
-    /// None if the server supports none of the offers: no back channel.
     pub(in crate::state) credential: Option<CallbackCredential>,
     pub(in crate::state) life: Option<Arc<dyn ContextLife>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum BackContext {
-    /// No context, or one that is valid for longer than a lease.
     Lasts,
     Ends,
     Ended,

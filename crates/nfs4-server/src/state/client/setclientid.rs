@@ -38,7 +38,6 @@ impl<F: Clone> State<F> {
             let id = client.id;
             let v40 = client.v40().expect("a name of this family has a record of this family");
             if !same_principal {
-                // Another principal gets CLID_INUSE while the record holds state.
                 if active || !admitted {
                     return Err(SetClientError::InUse(v40.callback.clone()));
                 }
@@ -58,7 +57,6 @@ impl<F: Clone> State<F> {
             return Err(SetClientError::InUse(Callback40::unknown()));
         }
         // Confirmed {u, x, c, l, s} with another verifier (client restart), or a new client.
-        // Replaces an older unconfirmed record.
         if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
         }
@@ -91,7 +89,6 @@ impl<F: Clone> State<F> {
             if moved || v40.path != CallbackPath::Up {
                 v40.path = CallbackPath::Unknown;
             }
-            // The caller received the confirm verifier at this address.
             self.move_to(key, credential.address);
         } else if !confirmed {
             if let NameRecords { confirmed: Some(old), .. } = self.named(Family::V40, &owner) {
@@ -119,9 +116,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Renews the lease as RENEW would (§9.5).
-    ///
-    /// Errors: STALE_CLIENTID for unconfirmed ids and those of an earlier instance, EXPIRED.
+    /// Renews the lease as RENEW would (§9.5). STALE_CLIENTID for unconfirmed ids and those of an
+    /// earlier instance, EXPIRED.
     pub(crate) fn v40_client(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
         let key = self.confirmed_of_40(id)?;
         let client = &mut self.clients[key];
@@ -134,7 +130,6 @@ impl<F: Clone> State<F> {
     fn confirmed_of_40(&self, id: ClientId) -> Result<ClientKey, Status> {
         let key = match self.client_by_id(id) {
             Some(key) => key,
-            // Issued by this instance: the client has expired.
             None if self.numbers.has_issued(id) => return Err(Status::EXPIRED),
             None => return Err(Status::STALE_CLIENTID),
         };

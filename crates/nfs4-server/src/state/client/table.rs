@@ -106,7 +106,7 @@ impl<F: Clone> State<F> {
     }
 
     /// CLID_INUSE if the client comes from another address while the former instance holds state:
-    /// AUTH_SYS proves no identity. The client waits for one lease.
+    /// AUTH_SYS proves no identity.
     pub(in crate::state) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[before];
         if client.has_state_to_lose() && client.source != Source::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! 4.0 has no sessions: a client's name alone must not admit others if Kerberos proves its creator.
+//! 4.0 has no sessions: a client's name must not admit others if Kerberos proves its creator.
 
 use std::sync::Arc;
 
@@ -81,7 +81,6 @@ impl Client {
         }
     }
 
-    /// Without a proven creation there is no creator.
     fn may_act_for(&self, caller: Option<&Arc<str>>, opener: &Arc<str>) -> bool {
         match (&self.principal, caller) {
             (_, Some(caller)) if caller == opener => true,

@@ -37,7 +37,6 @@ impl<F: Clone> State<F> {
         Ok((key, self.states[key].stateid(self.boot, key)))
     }
 
-    /// False if the copy must stop: cancelled, or the client ended.
     pub(crate) fn note_copied(&mut self, key: StateKey, copied: u64) -> bool {
         match self.states.get_mut(key).map(|entry| &mut entry.kind) {
             Some(Kind::Copy(copy)) => {
@@ -48,8 +47,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Sends CB_OFFLOAD. The result stays until the client acknowledges or frees it, or for a
-    /// limited time.
+    /// The result stays until the client acknowledges or frees it, or for a limited time.
     pub(crate) fn copy_done(&mut self, key: StateKey, info: OffloadInfo, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Copy(copy) = &mut entry.kind else { return };

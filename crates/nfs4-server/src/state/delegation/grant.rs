@@ -47,7 +47,6 @@ impl<F: Clone> State<F> {
 
     fn recall_others(&mut self, file: &FileKey, by: Option<ClientKey>, reads_only: bool, truncate: bool, now: u64) -> Result<(), Status> {
         let Some(state) = self.files.find(file) else { return Ok(()) };
-        // Readers conflict only with a write delegation.
         let others = |key: &StateKey| !self.is_of(*key, by, file);
         let conflicting: Vec<StateKey> = match reads_only {
             true => self.write_delegation(state).into_iter().filter(others).collect(),
@@ -55,7 +54,6 @@ impl<F: Clone> State<F> {
         };
         let mut outcome = Ok(());
         for key in conflicting {
-            // Ending the previous client may have removed this delegation.
             let Some(client) = self.states.get(key).map(|entry| entry.client) else { continue };
             if self.is_courtesy(client) {
                 self.expire(client);
@@ -131,7 +129,6 @@ impl<F: Clone> State<F> {
         self.remove_file_if_idle(file);
     }
 
-    /// `loss`: none if the client returned it.
     pub(in crate::state) fn drop_delegation(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(entry) = self.states.remove(key, ended) else { return };
         if let Kind::Delegation(delegation) = entry.kind {
@@ -204,7 +201,6 @@ impl<F: Clone> State<F> {
         match call.want {
             Want::No => return refused(NoDelegation::NOT_WANTED),
             Want::Cancel => return refused(NoDelegation::CANCELLED),
-            // An unrequested delegation pays only with reuse.
             Want::Unstated if !again && self.config.delegations != DelegationPolicy::Always => return Granted::None,
             Want::Read if write => return refused(NoDelegation::Contention(false)),
             _ => {}
@@ -231,8 +227,8 @@ impl<F: Clone> State<F> {
         granted
     }
 
-    /// Reclaims a delegation with an open (§10.2.1). The claim cannot be verified: one for each
-    /// client and file, without conflict with other reclaims.
+    /// The claim cannot be verified: one for each client and file, without conflict with other
+    /// reclaims (§10.2.1).
     fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
         let client = call.client;
         let state = &self.files[file];
@@ -284,7 +280,7 @@ impl<F: Clone> State<F> {
     }
 
     /// GETATTR (§10.4.3; RFC 9754 §5). `times`: only times are requested, which many holders do not
-    /// keep. Errors: DELAY during the recall from an unresponsive holder.
+    /// keep. DELAY during the recall from an unresponsive holder.
     pub(crate) fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
         let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
         let client = self.states[key].client;
@@ -301,8 +297,7 @@ impl<F: Clone> State<F> {
             _ => {}
         }
         if delegation.recalled_ms.is_some() {
-            // In 4.0 the caller may be the holder, about to return the delegation. DELAY would
-            // block that.
+            // In 4.0 the caller may be the holder, about to return the delegation.
             return if by.is_none() { Ok(Holder::None) } else { Err(Status::DELAY) };
         }
         match delegation.asked_ms {

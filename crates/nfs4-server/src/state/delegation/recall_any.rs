@@ -1,5 +1,4 @@
-//! CB_RECALL_ANY (RFC 8881 §20.6): large holders return their least used delegations, so that other
-//! clients get some.
+//! CB_RECALL_ANY (RFC 8881 §20.6): large holders return their least used delegations.
 
 use crate::state::callback::record::Subject;
 use crate::state::client::credential::Family;
@@ -9,7 +8,6 @@ use crate::state::limits::{RECALL_ANY_INTERVAL_MS, RECALL_ANY_ROOM, RECALL_ANY_S
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// O(clients), at intervals.
     pub(in crate::state) fn keep_room_for_delegations(&mut self, now: u64) {
         let max = self.config.limits.delegations_max;
         if self.delegation_count < max - max / RECALL_ANY_ROOM || now < self.recall_any_after_ms {
@@ -20,7 +18,6 @@ impl<F: Clone> State<F> {
         let holders: Vec<(ClientKey, usize)> = holders.map(|(key, client)| (key, client.delegations.len())).collect();
         let mean = self.delegation_count / holders.len().max(1);
         for (client, held) in holders {
-            // Ending one client may end another.
             if self.clients.get(client).is_none() {
                 continue;
             }

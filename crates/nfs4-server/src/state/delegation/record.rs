@@ -56,7 +56,6 @@ impl Want {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Granted {
     None,
-    /// Only if the client stated a preference.
     Refused(NoDelegation),
     Read(Stateid),
     Write(Stateid),

@@ -12,7 +12,6 @@ use crate::state::stateid::entry::OwnerKind;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Returns the time of the next call; not after `now` if work is left.
     pub(crate) fn tick(&mut self, now: u64) -> u64 {
         self.latest_ms = self.latest_ms.max(now);
         for _ in 0..TIMERS_AT_ONCE {
@@ -63,8 +62,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Grace would wait its full time for an idle 4.0 client (RFC 7530 §9.6.2). The next open
-    /// writes a new record.
+    /// Grace would wait its full time for an idle 4.0 client (RFC 7530 §9.6.2).
     fn forget_idle(&mut self, key: ClientKey) {
         let client = &mut self.clients[key];
         if client.family() == Family::V40 && client.recorded && !client.has_state() {
@@ -93,14 +91,13 @@ impl<F: Clone> State<F> {
     }
 
     pub(in crate::state) fn replace(&mut self, key: ClientKey) {
-        // 4.0 stateids of the former instance report EXPIRED (RFC 7530 §16.34.5). In 4.1 they are
-        // unknown.
+        // 4.0 stateids of the former instance report EXPIRED (RFC 7530 §16.34.5).
         let ended = if self.clients.get(key).is_some_and(|client| client.family() == Family::V40) { Ended::Expired } else { Ended::Freed };
         self.end(key, ended, false, Loss::Restarted);
     }
 
-    /// Forbids a reclaim, durably before any conflicting grant (§8.4.3): otherwise both clients
-    /// could hold the state after a restart.
+    /// Durably before any conflicting grant (§8.4.3): otherwise both clients could hold the state
+    /// after a restart.
     pub(in crate::state) fn expire(&mut self, key: ClientKey) {
         self.expire_for(key, Loss::Expired);
     }
@@ -121,7 +118,6 @@ impl<F: Clone> State<F> {
                 self.effects.push_back(StateEffect::Forget { key: record });
             }
         }
-        // Before the client's locks wake other waiters.
         self.drop_waiters_of(key);
         let sessions = match &self.clients[key].version {
             VersionState::V41(v41) => v41.sessions.clone(),
@@ -134,7 +130,6 @@ impl<F: Clone> State<F> {
         let owners: Vec<_> = client.lock_owners.values().chain(client.open_owners.values()).copied().collect();
         let queue = std::mem::take(&mut client.callback_queue);
         queue.into_iter().for_each(|callback| self.forget_callback(callback));
-        // An open with locks cannot be closed.
         let locks = owners.iter().filter(|&&owner| self.owners[owner].kind == OwnerKind::Lock);
         let locks: Vec<StateKey> = locks.flat_map(|&owner| self.owners[owner].states.values().copied()).collect();
         self.drop_locks(locks, ended);

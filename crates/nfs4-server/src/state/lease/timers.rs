@@ -10,7 +10,6 @@ pub(in crate::state) enum Timer {
     Lease(ClientKey),
     Recall(StateKey),
     Retry(CallbackKey),
-    /// Checks that the first waiter took a freed lock.
     Waiter(FileRef),
     Copy(StateKey),
     Grace,

@@ -72,14 +72,13 @@ impl<F: Clone> State<F> {
         self.set_range(lock, call.range, Some(call.mode));
         self.dequeue(file, client, &name, call.range);
         if call.mode == Mode::Shared {
-            // A downgraded exclusive lock may admit waiting readers.
             self.wake(file, call.range);
         }
         Ok(self.states[lock].stateid(self.boot, lock))
     }
 
     /// RFC 7530 §16.10.5. Also resets a known owner: the client may have forgotten it after a lost
-    /// RELEASE_LOCKOWNER, and would get an old reply.
+    /// RELEASE_LOCKOWNER.
     fn begin_lock_owner(&mut self, owner: OwnerKey, by: LockBy<'_>) {
         if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), by) {
             (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
@@ -87,7 +86,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Never evicts locks.
     fn room_for_lock(&self, client: ClientKey) -> bool {
         let own = self.sources.usage(self.clients[client].source_key).locks;
         within_share(own, 1, self.lock_count, self.config.limits.locks_max)
@@ -107,7 +105,6 @@ impl<F: Clone> State<F> {
                 if sequencer.busy {
                     return Err(Status::DELAY);
                 }
-                // A 4.0 lock owner without locks moves to the new open.
                 let lock = self.lock_of(existing);
                 if lock.open != open && lock.ranges.is_empty() {
                     self.drop_lock(existing, Ended::Freed);
@@ -140,7 +137,6 @@ impl<F: Clone> State<F> {
     /// O(log n) in ranges of the file, plus the cost of ended clients.
     fn expire_conflicting_lockers(&mut self, key: &FileKey, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
         loop {
-            // Ending a client may remove the file's state.
             let Some(file) = self.files.find(key) else { return Ok(()) };
             let (mut silent, mut after, mut looks) = (BTreeSet::new(), None, 0);
             while silent.len() < EXPIRED_SCAN_CLIENTS_MAX
@@ -212,7 +208,6 @@ impl<F: Clone> State<F> {
         counts.into_iter().chain(open).for_each(|count| *count = *count - removed + added);
     }
 
-    /// Lock owners stay after their last unlock, so they count towards limits.
     fn count_locked(&mut self, client: ClientKey, removed: usize, added: usize) {
         let client = &mut self.clients[client];
         let counts =
@@ -231,7 +226,6 @@ impl<F: Clone> State<F> {
         self.latest_ms = now;
         let key = self.resolve_lock(client, stateid, file, now)?;
         let client = self.states[key].client;
-        // Unlocking the middle of a range splits it.
         let short = self.clients[client].locks > self.config.limits.locks_per_client_max || !self.room_for_lock(client);
         if short && self.lock_of(key).ranges.splits(range) {
             return Err(Status::LOCK_RANGE);
@@ -262,8 +256,7 @@ impl<F: Clone> State<F> {
         self.expire_conflicting_lockers(file, owner, range, mode).map_err(LockError::Denied)
     }
 
-    /// Releases all owners of this name that the caller may release. LOCKS_HELD (RFC 7530
-    /// §16.37.3). O(n) in principals with open files, only for the client's creator.
+    /// All owners of this name that the caller may release. LOCKS_HELD (RFC 7530 §16.37.3).
     pub(crate) fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
         let mut held = false;
         for known in self.clients[client].releasable_owner_names(name, caller) {
@@ -283,7 +276,6 @@ impl<F: Clone> State<F> {
         self.drop_locks([key], ended);
     }
 
-    /// Wakes waiters of each file once.
     pub(in crate::state) fn drop_locks(&mut self, keys: impl IntoIterator<Item = StateKey>, ended: Ended) {
         let mut freed: BTreeMap<FileRef, Range> = BTreeMap::new();
         for key in keys {
@@ -294,7 +286,6 @@ impl<F: Clone> State<F> {
         freed.into_iter().for_each(|(file, range)| self.wake(file, range));
     }
 
-    /// The file and the freed range if lock requests wait there.
     fn take_lock(&mut self, key: StateKey, ended: Ended) -> Option<(FileRef, Range)> {
         let entry = self.states.remove(key, ended)?;
         let Kind::Lock(lock) = entry.kind else { unreachable!("the entry is a lock") };

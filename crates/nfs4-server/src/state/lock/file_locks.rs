@@ -1,5 +1,3 @@
-//! Locks of one file by all owners, with counts of owners by source.
-
 use std::collections::BTreeMap;
 
 use crate::state::hash::Seed;
@@ -19,7 +17,6 @@ pub(in crate::state) struct FileLocks {
 }
 
 impl FileLocks {
-    /// Counts owners, with or without locks.
     pub(in crate::state) fn is_empty(&self) -> bool {
         self.owners == 0
     }

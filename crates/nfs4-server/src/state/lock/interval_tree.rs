@@ -1,9 +1,7 @@
-//! Interval tree of locked ranges of one file in one mode.
-//!
-//! A treap by first byte. Priorities are hashes with a secret seed, so clients cannot make the tree
-//! deep. Each node stores how far its subtree reaches: for the owner that reaches farthest, and for
-//! the farthest other owner. A search skips subtrees that end too early or contain only the
-//! caller's ranges.
+//! Locked ranges of one file in one mode. A treap by first byte; priorities are hashes with a
+//! secret seed, so clients cannot make the tree deep. Each node stores how far its subtree reaches:
+//! for the owner that reaches farthest, and for the farthest other owner. A search skips subtrees
+//! that end too early or contain only the caller's ranges.
 
 use std::hash::BuildHasher;
 
@@ -11,14 +9,12 @@ use crate::state::hash::Seed;
 use crate::state::id::{OwnerKey, StateKey};
 use crate::state::lock::range::Range;
 
-/// First byte, then lock state. One owner's locks through one export are disjoint.
 pub(in crate::state) type Position = (u64, StateKey);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) struct Locked {
     pub(in crate::state) range: Range,
     pub(in crate::state) lock: StateKey,
-    /// Its lock states of several exports do not conflict.
     pub(in crate::state) owner: OwnerKey,
 }
 
@@ -106,7 +102,6 @@ impl IntervalTree {
         self.len
     }
 
-    /// The position must be free. O(log n).
     pub(in crate::state) fn add(&mut self, held: Locked, seed: Seed) {
         let priority = seed.hash_one(held.position());
         let node = Box::new(Node { held, priority, reach: Reach::of(&held), left: None, right: None });
@@ -115,7 +110,7 @@ impl IntervalTree {
         self.len += 1;
     }
 
-    /// Removes existing ranges of one lock state, in order. O(k log n) for k of n, or O(n) if less.
+    /// One lock state, in order. O(k log n) for k of n, or O(n) if less.
     pub(in crate::state) fn remove(&mut self, lock: StateKey, ranges: &[Range]) {
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return };
         if ranges.len().saturating_mul(self.len.ilog2() as usize) < self.len {
@@ -129,7 +124,6 @@ impl IntervalTree {
         self.len -= ranges.len();
     }
 
-    /// O(log n).
     pub(in crate::state) fn find(&self, search: &Search) -> Option<Locked> {
         find(self.root.as_deref(), search)
     }
@@ -231,7 +225,6 @@ fn step() {
     STEPS.set(STEPS.get() + 1);
 }
 
-/// On this thread since the last call.
 #[cfg(test)]
 pub(in crate::state) fn take_steps() -> usize {
     STEPS.take()
@@ -319,8 +312,6 @@ mod tests {
         let log = COUNT.ilog2() as usize;
         let mut overlaps = IntervalTree::default();
         let search = |first, last, except| Search { range: Range { first, last }, except, after: None };
-        // All ranges share the first bytes, every second one reaches far, and the first owner has
-        // half of them.
         let number = |at: usize| if at.is_multiple_of(2) { 0 } else { at as u32 };
         let all: Vec<Locked> =
             (0..COUNT).map(|at| held(number(at), number(at), at as u64 * 4, if at % 2 == 0 { 2 } else { 1 << 20 })).collect();

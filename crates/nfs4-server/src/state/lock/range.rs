@@ -83,7 +83,6 @@ impl Ranges {
         self.0.iter().map(|(&first, &(last, mode))| (Range { first, last }, mode))
     }
 
-    /// O(log n) to find the first.
     fn overlapping(&self, range: Range) -> impl Iterator<Item = (Range, Mode)> {
         let before = self.0.range(..=range.first).next_back().filter(|(_, (last, _))| *last >= range.first);
         let from = before.map_or(range.first, |(&first, _)| first);
@@ -95,7 +94,7 @@ impl Ranges {
     }
 
     /// Mode `None` unlocks. The rest of a partly covered range stays (RFC 8881 §9.5 and 18.12). O(k
-    /// log n) for k touched ranges.
+    /// log n).
     pub(in crate::state) fn set(&mut self, range: Range, mode: Option<Mode>) -> Change {
         let mut change = Change::default();
         let mut new = range;

@@ -7,9 +7,7 @@ use crate::state::lock::range::{Mode, Range};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LockBy<'a> {
-    /// No locks in the file yet.
     New { open: &'a Stateid, owner: &'a [u8], seq: OwnerSeq },
-    /// With a lock state in the file.
     Old(&'a Stateid),
 }
 
@@ -21,7 +19,6 @@ pub(crate) struct LockCall<'a> {
     pub range: Range,
     pub mode: Mode,
     pub wait: bool,
-    /// From before the restart.
     pub reclaim: bool,
 }
 

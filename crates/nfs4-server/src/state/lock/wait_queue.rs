@@ -1,7 +1,5 @@
-//! Order in which freed ranges go to blocked requests (RFC 8881 §9.6 and 20.11).
-//!
-//! The client repeats its LOCK. A freed range is briefly reserved for the first waiter, which keeps
-//! the order.
+//! Order in which freed ranges go to blocked requests (RFC 8881 §9.6 and 20.11). The client repeats
+//! its LOCK; a freed range is briefly reserved for the first waiter.
 
 use super::waiter::Waiter;
 use std::sync::Arc;
@@ -18,8 +16,7 @@ use crate::state::stateid::entry::OwnerKind;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Over the limit of the file, source or client the request is not queued; the client polls
-    /// anyway.
+    /// Over a limit the request is not queued; the client polls anyway.
     pub(in crate::state) fn enqueue(
         &mut self,
         file: FileRef,
@@ -66,7 +63,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// An earlier waiter has a reservation.
     pub(in crate::state) fn reserved_for_another(
         &self,
         file: FileRef,
@@ -84,8 +80,7 @@ impl<F: Clone> State<F> {
         Some(Denied { range: first.range, mode: first.mode, client, owner })
     }
 
-    /// All waiters that overlap `freed` and have no conflict left, in order. O(w + log n) each, for
-    /// w waiters and n ranges.
+    /// In order, those without a conflict left. O(w + log n) each, for w waiters and n ranges.
     pub(in crate::state) fn wake(&mut self, file: FileRef, freed: Range) {
         if self.files.table.get(file).is_none_or(|state| state.waiters.is_empty()) {
             return;

@@ -20,9 +20,8 @@ use crate::state::stateid::entry::{Entry, Kind, Open, OwnerKind};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Before the file is opened or truncated: recalls conflicting delegations (DELAY) and ends
-    /// conflicting expired clients. [`State::open`] checks again, because the lock is released
-    /// meanwhile.
+    /// Recalls conflicting delegations (DELAY) and ends conflicting expired clients.
+    /// [`State::open`] checks again, because the lock is released meanwhile.
     pub(crate) fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
         self.client(call.client)?;
         match call.claim {
@@ -74,8 +73,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Ends expired clients with such a share. True if no other open has it; `by`: client to
-    /// ignore. O(log n) for each client.
+    /// True if no other open has such a share; `by`: client to ignore. O(log n) for each client.
     pub(in crate::state) fn expire_conflicting_opens(
         &mut self,
         key: &FileKey,
@@ -84,7 +82,6 @@ impl<F: Clone> State<F> {
         fits: impl Fn(Share) -> bool,
     ) -> bool {
         loop {
-            // Ending a client may remove the file's state.
             let Some(file) = self.files.find(key).filter(|&file| any(self.files[file].opens.shares())) else { return true };
             let mut silent = Vec::new();
             for client in self.files[file].opens.clients(&fits).take(EXPIRED_SCAN_CLIENTS_MAX) {
@@ -107,10 +104,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Adds or widens an open. `opened` allows the share `covers`. Errors: DELAY if another call
-    /// widened the open beyond `covers` meanwhile.
+    /// `opened` allows the share `covers`. DELAY if another call widened the open beyond `covers`
+    /// meanwhile.
     pub(crate) fn open(&mut self, call: &OpenCall<'_>, opened: F, covers: Share, now: u64) -> Result<Opened, Status> {
-        // Opening the file may have taken longer than a lease.
         self.client(call.client)?.renew(now);
         let plan = self.check_open(call, now)?;
         if plan.union.access & !covers.access != 0 {
@@ -130,8 +126,8 @@ impl<F: Clone> State<F> {
             }
             None => self.insert_open(call, owner, file, opened),
         };
-        // 4.1 clients get their record at RECLAIM_COMPLETE. An earlier reclaim needs one to survive
-        // the end of grace.
+        // 4.1 clients get their record at RECLAIM_COMPLETE; an earlier reclaim must survive the end
+        // of grace.
         let reclaimed = matches!(call.claim, Claim::Previous(_));
         if (family == Family::V40 || reclaimed) && !self.clients[call.client].recorded {
             self.record(call.client, false);
@@ -218,7 +214,6 @@ impl<F: Clone> State<F> {
         self.effects.push_back(StateEffect::Release(old));
     }
 
-    /// BAD_STATEID if the owner is confirmed.
     pub(crate) fn confirm_open(&mut self, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
         let key = self.resolve(None, stateid, file, now)?;
         let entry = &mut self.states[key];
@@ -282,7 +277,6 @@ impl<F: Clone> State<F> {
             // §18.2.4.
             return Ok(Stateid::INVALID);
         }
-        // For retries.
         let closed = Entry { client, file, export, terms, opener, seq: seq.next(), kind: Kind::Closed(owner) };
         let revived = self.states.revive(key, closed);
         let sequencer = self.owners[owner].sequencer.as_deref_mut().expect("the entry was just seen");
@@ -292,7 +286,6 @@ impl<F: Clone> State<F> {
         Ok(Stateid { seq: seq.next(), other })
     }
 
-    /// `loss`: none if the client closed it.
     pub(in crate::state) fn drop_open(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(Kind::Open(open)) = self.states.get_mut(key).map(|entry| &mut entry.kind) else { return };
         let locks = std::mem::take(&mut open.locks);

@@ -1,4 +1,4 @@
-//! Opens of one file, indexed by share mode and client: no scan of all opens for a conflict.
+//! Indexed by share mode and client: no scan of all opens for a conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeInclusive};
@@ -13,7 +13,6 @@ use crate::state::quota::{SourceKey, within_share};
 pub(in crate::state) struct FileOpens {
     all: BTreeSet<Row>,
     shares: ShareCounts,
-    /// Only in files with many opens.
     of_source: Option<BTreeMap<SourceKey, usize>>,
 }
 
@@ -24,7 +23,6 @@ pub(in crate::state) struct Opener {
     pub(in crate::state) export: ExportId,
 }
 
-/// Below this number no source can exceed its share.
 const COUNTED_LEN: usize = OPENS_PER_FILE_MAX / 2;
 
 impl FileOpens {
@@ -50,7 +48,6 @@ impl FileOpens {
         if let Some(counts) = &mut self.of_source {
             count_down(counts, &by.source_key);
         }
-        // Half of the limit prevents a recount at each change around it.
         if self.all.len() < COUNTED_LEN / 2 {
             self.of_source = None;
         }
@@ -69,12 +66,10 @@ impl FileOpens {
         within_share(counts.get(&source).copied().unwrap_or(0), 1, all, OPENS_PER_FILE_MAX)
     }
 
-    /// O(log n) for the first of each share.
     pub(in crate::state) fn with(&self, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = StateKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(|share| self.all.range(range_of(share)).map(|&(.., key)| key))
     }
 
-    /// O(log n) for the first.
     pub(in crate::state) fn of(&self, client: ClientKey, export: ExportId, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = StateKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(move |share| {
             let range = (share.code(), client, export, StateKey::FIRST)..=(share.code(), client, export, StateKey::LAST);
@@ -96,12 +91,10 @@ impl FileOpens {
         })
     }
 
-    /// O(log n).
     pub(in crate::state) fn are_all_of(&self, client: ClientKey, export: ExportId, fits: impl Fn(Share) -> bool) -> bool {
         Share::all().filter(|&share| fits(share)).all(|share| {
             let mut range = self.all.range(range_of(share));
             let is_own = |&(_, other, by, _): &Row| (other, by) == (client, export);
-            // Rows are sorted: the first and the last decide.
             range.next().is_none_or(is_own) && range.next_back().is_none_or(is_own)
         })
     }

@@ -13,7 +13,6 @@ pub(crate) enum Claim {
     New,
     Previous(DelegationType),
     Delegated(Stateid),
-    /// Delegations end with their client: NOTSUPP for both claims.
     DelegatedPrevious,
 }
 
@@ -26,7 +25,6 @@ pub(crate) struct OpenCall<'a> {
     pub claim: Claim,
     pub want: Want,
     pub extensions: DelegationExtensions,
-    /// Truncation changes data whatever the share says.
     pub truncate: bool,
     pub terms: Terms,
     pub opener: Option<&'a Arc<str>>,
@@ -42,9 +40,9 @@ impl OpenCall<'_> {
 /// RFC 9754.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DelegationExtensions {
-    /// §5: the delegation covers access and modification times.
+    /// §5.
     pub times: bool,
-    /// §4: the delegation replaces the open.
+    /// §4.
     pub for_open: bool,
 }
 

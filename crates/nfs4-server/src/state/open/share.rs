@@ -6,7 +6,6 @@ use vouch_nfs4::op::{ShareAccess, ShareDeny};
 pub(in crate::state) const READ: u8 = 1;
 pub(in crate::state) const WRITE: u8 = 2;
 
-/// Access is never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(in crate::state) access: u8,

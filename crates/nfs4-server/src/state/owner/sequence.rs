@@ -14,7 +14,6 @@ use crate::state::tables::State;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerTurn {
-    /// Execute the call, then call [`State::owner_done`] in any case.
     New(OwnerToken),
     Replay(OwnerReply),
 }
@@ -71,7 +70,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// 4.0 owners stay for their sequence numbers.
     pub(in crate::state) fn remove_owner_if_idle(&mut self, key: OwnerKey) {
         let owner = &self.owners[key];
         if owner.states.is_empty() && owner.sequencer.is_none() {
@@ -79,11 +77,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// §9.1.10. O(n) in owners of the client, so rate-limited: a client with only busy owners must
-    /// not delay others.
+    /// §9.1.10. O(n) in owners of the client, so rate-limited.
     fn drop_idle_owners(&mut self, client: ClientKey) -> bool {
         let record = &mut self.clients[client];
-        // 4.1 removes idle owners at once.
         if record.family() != Family::V40 {
             return false;
         }
@@ -105,7 +101,7 @@ impl<F: Clone> State<F> {
         any
     }
 
-    /// The next number is new, the last one is a retry, and any number starts a new owner. Errors:
+    /// The next number is new, the last one is a retry, and any number starts a new owner.
     /// BAD_SEQID otherwise, DELAY while a call is in progress.
     pub(crate) fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
         let key = self.owner(client, kind, name)?;
@@ -175,8 +171,7 @@ impl<F: Clone> State<F> {
         let Some(owner) = self.owners.get_mut(token.owner) else { return };
         let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
         sequencer.busy = false;
-        // An unconfirmed owner may start with any number (§16.18.5). Failing calls could otherwise
-        // fill the table.
+        // Failing calls could otherwise fill the table (§16.18.5).
         if !status.is_ok() && !sequencer.confirmed && owner.states.is_empty() {
             return self.drop_owner(token.owner);
         }

@@ -1,5 +1,4 @@
-//! Client records per source. A source over its quota evicts its own records; a full table evicts
-//! those of the largest source.
+//! A source over its quota evicts its own records; a full table evicts those of the largest source.
 
 use std::collections::HashMap;
 
@@ -15,7 +14,6 @@ use crate::state::tables::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Evictable {
     Unconfirmed,
-    /// The client can introduce itself again.
     Idle,
     Expired,
 }
@@ -40,8 +38,7 @@ impl Client {
 }
 
 impl<F: Clone> State<F> {
-    /// Errors: DELAY if the table is full or the source is over its quota, and nothing can be
-    /// evicted.
+    /// DELAY if the table is full or the source is over its quota, and nothing can be evicted.
     pub(in crate::state) fn make_room_for_client(&mut self, source: &Source, now: u64) -> Result<(), Status> {
         let clients_max = self.config.limits.clients_max;
         let own = self.sources.key_of(source);
@@ -60,8 +57,8 @@ impl<F: Clone> State<F> {
         Err(Status::DELAY)
     }
 
-    /// Evicts least recently used records of the cheapest kind, of the source that has most of
-    /// them. O(n) in clients, so scans are limited, and one scan evicts several for a flood.
+    /// Least recently used records of the cheapest kind, of the source that has most of them. O(n)
+    /// in clients, so scans are limited, and one scan evicts several.
     fn evict_clients(&mut self, requester: Option<SourceKey>, victims: Victims, now: u64) -> bool {
         if !self.sources.may_scan(requester, now) {
             return false;
@@ -97,9 +94,9 @@ impl<F: Clone> State<F> {
         true
     }
 
-    /// True if the source may use more of a resource of which all sources use `all` of `max`. Makes
-    /// room by ending clients with expired leases: of the same source, then of larger ones; never
-    /// the asking client.
+    /// True if the source may use more of a resource of which all sources use `all` of `max`. Ends
+    /// clients with expired leases: of the same source, then of larger ones; never the asking
+    /// client.
     pub(in crate::state) fn make_room_for_state(
         &mut self,
         key: ClientKey,
@@ -138,5 +135,5 @@ impl<F: Clone> State<F> {
     }
 }
 
-/// Divisor of the found records: the part that one scan evicts.
+/// The part of the found records that one scan evicts.
 const EVICTED_PART: usize = 256;

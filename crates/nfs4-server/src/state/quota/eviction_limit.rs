@@ -1,5 +1,3 @@
-//! A scan takes time under the state's lock.
-
 use crate::state::limits::{EVICTION_INTERVAL_MS, EVICTION_SCANS_MAX, EVICTION_SCANS_PER_SOURCE_MAX};
 
 #[derive(Debug, Default)]

@@ -33,7 +33,6 @@ impl<F: Clone> State<F> {
         }
         let Some(largest) = self.sources.largest_user(resource) else { return false };
         let usage = |state: &Self, source| state.sources.usage(source).of(resource);
-        // Among equals, the asking source is the victim.
         let victim = if usage(self, largest) > usage(self, source) { largest } else { source };
         let enough = usage(self, victim) / REPLIES_SHED_SHARE * (REPLIES_SHED_SHARE - 1);
         let mut idle: Vec<(u64, SessionKey)> = self

@@ -16,16 +16,13 @@ pub(in crate::state) struct SourceKey(u32);
 
 #[derive(Debug, Default)]
 pub(in crate::state) struct SourceUsage {
-    /// `None` while the entry is free.
     source: Option<Source>,
     pub(super) clients: usize,
     pub(in crate::state) sessions: usize,
     pub(in crate::state) opens: usize,
     pub(in crate::state) owners: usize,
-    /// Ranges, and files with lock owners.
     pub(in crate::state) locks: usize,
     pub(in crate::state) cached_len: usize,
-    /// For COMPOUNDs in progress. May outlive the last client.
     reserved_len: usize,
     scans: EvictionScans,
 }
@@ -80,7 +77,6 @@ impl SourceTable {
         key
     }
 
-    /// The client's state must be gone.
     pub(in crate::state) fn remove_client(&mut self, key: SourceKey) {
         self.usage_mut(key).clients -= 1;
         self.free_if_unused(key);
@@ -127,7 +123,6 @@ impl SourceTable {
         self.keys.get(source).map_or(0, |&key| self.usage(key).clients)
     }
 
-    /// `None`: a source without clients.
     pub(super) fn may_scan(&mut self, key: Option<SourceKey>, now: u64) -> bool {
         let scans = key.map(|key| &mut self.usages[key.0 as usize].scans);
         self.eviction_limit.admit(scans, now)

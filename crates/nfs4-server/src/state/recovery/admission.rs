@@ -16,17 +16,13 @@ impl<F: Clone> State<F> {
         self.grace.is_active()
     }
 
-    /// CLID_INUSE if another client may still reclaim under this name.
     pub(in crate::state) fn check_name_is_free(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         if self.grace.admits(family, owner, credential) { Ok(()) } else { Err(Status::CLID_INUSE) }
     }
 
-    /// Admits a client whose name has an unproven recovery record: only the address tells clients
-    /// apart.
-    ///
-    /// A caller from the recorded address takes the name. A caller from elsewhere continues after
-    /// grace without reclaims: the client's address may have changed (§8.4.2.1 leaves this to the
-    /// server). DELAY if the recorded client has returned.
+    /// Only the address tells unproven clients apart. A caller from the recorded address takes the
+    /// name. Another one continues after grace without reclaims: the client's address may have
+    /// changed (§8.4.2.1 leaves this to the server). DELAY if the recorded client has returned.
     pub(in crate::state) fn assign_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         let Some(from) = self.grace.awaits_from(family, owner) else { return Ok(()) };
         let here = from == Network::of(credential.address);
@@ -89,7 +85,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Clients from another address: grace kept their old records.
     fn record_moved_clients(&mut self) {
         let done = |client: &Client| client.has_other_address && client.v41().is_some_and(|v41| v41.reclaim_complete);
         let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();

@@ -10,7 +10,6 @@ use crate::state::recovery::record::RecoveryRecord;
 
 pub(in crate::state) struct Grace {
     pub(in crate::state) until_ms: Option<u64>,
-    /// Clients that have not finished, by record key.
     pub(in crate::state) waiting: Map<Vec<u8>, Awaited>,
 }
 
@@ -21,7 +20,6 @@ pub(in crate::state) struct Awaited {
 }
 
 impl Grace {
-    /// No grace if no client may reclaim.
     pub(in crate::state) fn new(records: &[RecoveryRecord], grace_ms: u64, now: u64, hasher: crate::state::hash::Seed) -> Self {
         let mut waiting = Map::with_hasher(hasher);
         // §8.4.3.
@@ -50,7 +48,6 @@ impl Grace {
         !self.is_active() || self.waiting.get(&RecoveryRecord::key(family, owner)).is_none_or(|awaited| awaited.creator.admits(credential))
     }
 
-    /// None if Kerberos proved the client.
     pub(in crate::state) fn awaits_from(&self, family: Family, owner: &[u8]) -> Option<Network> {
         if !self.is_active() {
             return None;
@@ -62,7 +59,6 @@ impl Grace {
         self.is_active() && self.waiting.get(&RecoveryRecord::key(family, owner)).is_some_and(|awaited| awaited.verifier == verifier)
     }
 
-    /// True if grace can end. 4.0 clients never finish early.
     pub(in crate::state) fn completed(&mut self, family: Family, owner: &[u8]) -> bool {
         self.waiting.remove(&RecoveryRecord::key(family, owner));
         self.is_active() && self.waiting.is_empty()

@@ -54,7 +54,6 @@ impl<F: Clone> State<F> {
             return Err(Status::SEQ_MISORDERED);
         }
         self.latest_ms = self.latest_ms.max(now);
-        // A failed call keeps the number, so the client may correct it.
         let made = self.make_session(key, args, connection, credential.address)?;
         self.update_client_address(key);
         let client = &mut self.clients[key];
@@ -67,8 +66,7 @@ impl<F: Clone> State<F> {
         Ok(made)
     }
 
-    /// Callbacks use the minor version of the COMPOUND that created the session (§2.10.2; Linux
-    /// finds the session by it).
+    /// That of the COMPOUND that created the session (§2.10.2; Linux finds the session by it).
     pub(crate) fn note_minor_version(&mut self, id: &SessionId, minor: u32) {
         if let Some(key) = self.session_by_id(id) {
             self.sessions[key].back.minor = minor;
@@ -171,7 +169,7 @@ const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
     rdma_ird: None,
 };
 
-/// Keeps the client's values if they suffice for a recall. Without callbacks, any values will do.
+/// Keeps the client's values if they suffice for a recall.
 fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttrs, Status> {
     let small = wanted.request_len_max < CALLBACK_LEN_MIN || wanted.response_len_max < CALLBACK_LEN_MIN || wanted.operations_max < 2;
     let offered = wants_back || *wanted != NO_CHANNEL;

@@ -24,7 +24,6 @@ pub(in crate::state) struct Session {
     pub(in crate::state) back_slots_max: u32,
     pub(in crate::state) flags: SequenceFlags,
     pub(in crate::state) context: BackContext,
-    /// Only a new session repairs the back channel.
     pub(in crate::state) fault: bool,
 }
 
@@ -43,17 +42,14 @@ pub(crate) struct SequenceCall<'a> {
     pub address: IpAddr,
     pub request_len: usize,
     pub operations: u32,
-    /// Principal, number of operations, and part of the body. A retry with another digest is
-    /// refused (RFC 8881 §2.10.6.1.3.1).
+    /// A retry with another digest is refused (RFC 8881 §2.10.6.1.3.1).
     pub fingerprint: u64,
 }
 
 #[derive(Debug)]
 pub(crate) enum Sequenced {
-    /// Execute the COMPOUND, then call [`State::finish`] in any case.
     New(Turn),
     Replay(Vec<u8>),
-    /// Send this result and RETRY_UNCACHED_REP. Execute nothing.
     Uncached(SequenceOk),
 }
 
@@ -63,7 +59,6 @@ pub(crate) struct Turn {
     pub session: SessionKey,
     pub ok: SequenceOk,
     pub response_len_max: u32,
-    /// Longer ones are REP_TOO_BIG_TO_CACHE.
     pub response_cached_len_max: u32,
     pub cache_this: bool,
     pub(in crate::state) source_key: SourceKey,

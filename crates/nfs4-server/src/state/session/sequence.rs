@@ -51,12 +51,11 @@ impl<F: Clone> State<F> {
         if call.request_len > session.fore.request_len_max as usize {
             return Err(Status::REQ_TOO_BIG);
         }
-        // An invalid request must not cause evictions.
         let turn = session.slots.check_request(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
         let source_key = session.source_key;
         let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
         let more = promised + session.slots.growth(args.slot);
-        // Reserve room for the reply now: the limit is never exceeded.
+        // The limit is never exceeded.
         if more > 0 && turn == slots::Turn::New && more > self.reply_room(source_key) {
             self.latest_ms = self.latest_ms.max(now);
             if !self.make_room_for_replies(source_key, Some(key), more) {
@@ -71,7 +70,6 @@ impl<F: Clone> State<F> {
         Ok(self.sequenced(key, call, begun, promised))
     }
 
-    /// The answer to a SEQUENCE whose slot has begun.
     fn sequenced(&mut self, key: SessionKey, call: &SequenceCall<'_>, begun: SlotAnswer, promised: usize) -> Sequenced {
         let args = call.args;
         let session = &self.sessions[key];
@@ -122,11 +120,9 @@ impl<F: Clone> State<F> {
             return Err(Status::CONN_NOT_BOUND_TO_SESSION);
         }
         if self.connections.get(&call.connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX) {
-            // The call is served, but the connection carries no callbacks.
             return Ok(());
         }
         if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
-            // Preferably one without callbacks.
             let oldest = session.connections.iter().position(|bound| !bound.back).unwrap_or(0);
             let old = session.connections.remove(oldest);
             if let Some(sessions) = self.connections.get_mut(&old.connection) {
@@ -139,7 +135,6 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Begins the request on its slot, and counts the memory that this takes or frees.
     fn begin_slot(&mut self, key: SessionKey, call: &SequenceCall<'_>) -> Result<SlotAnswer, Status> {
         let session = &mut self.sessions[key];
         let before = session.slots.held_len();
@@ -229,7 +224,6 @@ impl<F: Clone> State<F> {
             self.sessions[key].connections.push(bound);
             self.connections.entry(bound.connection).or_default().push(key);
         }
-        // Forces a fresh lookup of the connection's channels.
         self.sessions[key].last = ConnectionId(0);
     }
 
@@ -267,16 +261,14 @@ impl<F: Clone> State<F> {
             }
             clients.insert(session.client);
         }
-        // Once for each client: the check visits all sessions.
         for client in clients {
             self.refresh_paths(client);
             self.update_client_address(client);
         }
     }
 
-    /// Updates the client's address from its connections, because a session id identifies it.
-    /// Prefers the address of EXCHANGE_ID, which the client would use after a restart, then the
-    /// last known one.
+    /// A session id identifies the client. Prefers the address of EXCHANGE_ID, which the client
+    /// would use after a restart, then the last known one.
     pub(in crate::state) fn update_client_address(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
@@ -300,7 +292,6 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Requests in progress continue without caching their replies.
     pub(crate) fn destroy_session(&mut self, id: &SessionId, connection: ConnectionId, credential: Credential<'_>) -> Result<(), Status> {
         let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
         let session = &self.sessions[key];

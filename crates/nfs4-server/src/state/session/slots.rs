@@ -23,7 +23,6 @@ impl Slot {
     }
 }
 
-/// Buffers up to this length are reused, bytes.
 const REPLY_LEN_KEPT: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +33,6 @@ pub(in crate::state) enum Turn {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) enum SlotAnswer {
-    /// Execute the request. The slot is busy until the request finishes.
     New,
     Replay(Vec<u8>),
     Uncached,
@@ -121,7 +119,6 @@ impl SlotTable {
         place.reply.clear();
         place.phase = match reply {
             Some(reply) => {
-                // Exact size, because the quota counts it.
                 place.reply.shrink_to(reply.len().max(REPLY_LEN_KEPT));
                 place.reply.reserve_exact(reply.len());
                 place.reply.extend_from_slice(reply);
@@ -201,7 +198,6 @@ mod tests {
 
     #[test]
     fn sequence_numbers_wrap() {
-        // 0 follows 0xffffffff.
         let mut table = SlotTable::new(1);
         begin(&mut table, 0, 1).unwrap();
         table.finish(SlotId(0), SlotSeq(1), None);

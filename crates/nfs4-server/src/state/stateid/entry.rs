@@ -79,7 +79,6 @@ pub(in crate::state) struct Sequencer {
     pub(in crate::state) busy: bool,
     pub(in crate::state) confirmed: bool,
     pub(in crate::state) reply: OwnerReply,
-    /// Kept until the owner's next call.
     pub(in crate::state) closed: Option<StateKey>,
 }
 
@@ -91,7 +90,6 @@ pub(crate) struct OwnerReply {
 }
 
 impl<F> Entry<F> {
-    /// None for locks and for revoked or closed state.
     pub(in crate::state) fn held(&self) -> Option<&FileKey> {
         match &self.kind {
             Kind::Open(open) => Some(&open.key),

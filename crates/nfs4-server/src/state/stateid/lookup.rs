@@ -19,7 +19,6 @@ pub(crate) enum Io {
 pub(crate) enum IoGrant<F> {
     Open(F),
     Delegated(F),
-    /// Anonymous or READ bypass. The caller checks the rights.
     Anonymous,
 }
 
@@ -66,7 +65,6 @@ impl<F: Clone> State<F> {
             return Err(Status::OPENMODE);
         }
         let grant = open.file.clone();
-        // The writer's open has recalled other delegations.
         Ok(IoGrant::Open(grant))
     }
 
@@ -110,7 +108,6 @@ impl<F: Clone> State<F> {
         Ok(IoGrant::Anonymous)
     }
 
-    /// Ends expired clients with opens that deny this access.
     fn check_denials(&mut self, file: &FileKey, bit: u8) -> Result<(), Status> {
         match self.expire_conflicting_opens(file, None, |shares| shares.denies(bit), |share| share.deny & bit != 0) {
             true => Ok(()),
@@ -130,7 +127,6 @@ impl<F: Clone> State<F> {
     ) -> Result<StateKey, Status> {
         let (key, entry) = self.look_up(client, stateid)?;
         let renewed = (client.is_none() && entry.opener.is_none()).then_some(entry.client);
-        // Another export may grant fewer rights.
         if entry.export != file.export || self.files[entry.file].key != *file {
             return Err(Status::BAD_STATEID);
         }

@@ -44,8 +44,6 @@ fn reduced_callback_slots_keep_callbacks_in_progress() {
     fixture.state.callback_done(first[0].id, answer(Status::OK, Some(SlotId(0))), 0);
     let fourth = recall(&mut fixture, 4).remove(0);
     assert_eq!(slot(&fourth), 0);
-    // Slot 1 is closed: the client did not process its callback. The callback on slot 2 is in
-    // progress.
     fixture.state.callback_done(first[1].id, answer(Status::DELAY, None), 0);
     assert!(fixture.callbacks().is_empty());
     assert!(recall(&mut fixture, 5).is_empty());

@@ -116,7 +116,7 @@ fn retried_create_session_returns_same_session() {
     assert_eq!(fixture.state.totals().sessions, 2);
 }
 
-// §2.10.8: anybody who knows the session's name can use it.
+// §2.10.8.
 #[test]
 fn create_session_retry_is_refused_to_other_principals() {
     let (host, other, root, none) = (gss("host/a@R"), gss("host/b@R"), user(0), Principal::None);
@@ -136,13 +136,11 @@ fn create_session_retry_is_refused_to_other_principals() {
         }
         assert_eq!(create(&mut fixture, exchanged.seq, creator), Ok(first));
     }
-    // Anybody can claim an AUTH_SYS user; AUTH_NONE claims none.
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let by = Credential { flavour: Flavour::None, ..sys(&none) };
     assert_eq!(fixture.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));
 }
 
-// A session id is readable on the wire under krb5 and krb5i.
 #[test]
 fn kerberos_client_is_managed_only_by_its_principal() {
     let (host, other, root) = (gss("host/a@R"), gss("host/b@R"), user(0));

@@ -43,7 +43,7 @@ fn open_for_writing_recalls_read_delegations() {
     assert!(fixture.callbacks().is_empty());
     fixture.answer(&callbacks[0], Status::OK);
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
-    // §10.2.1: until the return the holder may open under the delegation.
+    // §10.2.1.
     assert!(fixture.open_as(&a, "p", 1, share(1, 0), Claim::Delegated(delegation), Want::Unstated).is_ok());
     assert_eq!(fixture.open_as(&a, "p", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated).unwrap_err(), Status::ACCESS);
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
@@ -83,7 +83,6 @@ fn changes_without_open_recall_delegations() {
 
 #[test]
 fn no_delegation_during_change_by_other_client() {
-    // The change happens without the lock.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     for (number, by) in [(1, Some(b.client)), (2, None)] {
         assert_eq!(fixture.state.recall_for_access(&file(number), by, AccessWithoutOpen::Attributes, 0), Ok(()));
@@ -116,7 +115,6 @@ fn recall_any_goes_to_largest_holder_near_limit() {
     };
     let callbacks = fixture.callbacks();
     assert_eq!(recall_any_args(&callbacks), (many.session, 9));
-    // The server repeats no CB_RECALL_ANY at once, revokes nothing, and keeps to the limit.
     fixture.answer(&callbacks[0], Status::OK);
     for number in [102, 103] {
         read_delegation(&mut fixture, &few, number);
@@ -230,7 +228,7 @@ fn delegation_replaces_open_stateid_on_request() {
 
 #[test]
 fn existing_or_denying_open_is_kept_with_delegation() {
-    // The server must know the share reservation (RFC 9754 §4; RFC 8881 §9.7).
+    // RFC 9754 §4; RFC 8881 §9.7.
     for (before, deny) in [(false, 2), (true, 0)] {
         let (mut fixture, [a]) = Fixture::with_peers(["a"]);
         let existing_open = before.then(|| fixture.open_as(&a, "o", 1, share(3, 0), Claim::New, Want::No).unwrap().stateid);

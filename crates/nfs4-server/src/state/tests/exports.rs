@@ -1,5 +1,3 @@
-//! One file through two exports.
-
 use super::*;
 
 const OTHER: u8 = OTHER_EXPORT | 1;

@@ -49,7 +49,6 @@ impl Store {
     }
 }
 
-/// The server after a restart. Client `a` was registered before it.
 fn restarted_after_registration() -> Fixture {
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     fixture.peer("a");
@@ -134,7 +133,7 @@ fn grace_ends_after_its_period() {
 
 #[test]
 fn edge_condition_expired_lease_forbids_reclaim() {
-    // §8.4.3: the lease expires, another client locks and unlocks, and the server restarts.
+    // §8.4.3.
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let a = fixture.peer("a");
     fixture.open(&a, 1, 2, 3).unwrap();
@@ -152,7 +151,7 @@ fn edge_condition_expired_lease_forbids_reclaim() {
 
 #[test]
 fn edge_condition_missed_grace_forbids_later_reclaim() {
-    // §8.4.3: the server restarts twice, and another client has the lock in between.
+    // §8.4.3.
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let a = fixture.peer("a");
     fixture.open(&a, 1, 2, 3).unwrap();
@@ -259,7 +258,6 @@ fn auth_sys_state_is_reclaimed_under_any_named_principal() {
         let a = register(&mut fixture, "a", 1, by).unwrap();
         assert!(reclaim(&mut fixture, &a).is_ok());
     }
-    // Of an older server.
     let unknown = |record| RecoveryRecord { creator: ClientPrincipal::Unknown, ..record };
     let mut fixture = Store::restarted_with(unknown, store.recovery_records());
     let a = register(&mut fixture, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();

@@ -84,7 +84,6 @@ impl Clients {
         self.fixture.callbacks().into_iter().map(position).collect()
     }
 
-    /// The first client holds bytes 0 to 9; the other two wait.
     fn with_two_waiters() -> (Self, Stateid) {
         let mut clients = Clients::new(&["a", "b", "c"]);
         let lock = clients.wait(0, (0, 10), Mode::Exclusive).unwrap();
@@ -144,7 +143,6 @@ fn unlock_notifies_only_waiters_for_freed_range() {
     }
     let lock = clients.unlock(0, &lock, (0, 10));
     assert_eq!(clients.notified(), [1]);
-    // The second waiter waits for the bytes reserved for the first.
     let lock = clients.unlock(0, &lock, (10, 20));
     assert_eq!(clients.notified(), [0; 0]);
     clients.unlock(0, &lock, (30, 70));
@@ -163,7 +161,6 @@ fn lock_of_silent_client_gives_way() {
     let open = fixture.open(&b, 1, 3, 0).unwrap();
     assert_eq!(fixture.state.totals().locks, 1);
     assert!(fixture.lock(&b, &open, "x", 1, (0, 10), Mode::Exclusive).is_ok());
-    // The record that forbids the reclaim was written before the reply.
     fixture.callbacks();
     let revoked = fixture.effects.iter().any(|effect| match effect {
         StateEffect::Persist { key, value } => {
@@ -315,7 +312,6 @@ fn locks_of_many_silent_clients_give_way_at_once() {
     let (b, c) = (fixture.peer("b"), fixture.peer("c"));
     let (open_b, open_c) = (fixture.open(&b, 1, 3, 0).unwrap(), fixture.open(&c, 1, 3, 0).unwrap());
     let lock = fixture.lock(&b, &open_b, "x", 1, (9, 1), Mode::Shared).unwrap();
-    // A live conflict: no silent client loses its lock.
     expect_denied(fixture.lock(&c, &open_c, "x", 1, (9, 10), Mode::Exclusive));
     assert!(fixture.state.totals().locks > 1);
     fixture.unlock(&b, &lock, 1, (9, 1)).unwrap();

@@ -136,7 +136,6 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 } else if model.lock_conflicts(key, bytes.clone(), exclusive) {
                     prop_assert!(matches!(outcome, Err(LockError::Denied(_))));
                 } else if wait && matches!(outcome, Err(LockError::Denied(_))) {
-                    // Reserved for an earlier waiter, for at most two seconds.
                     fixture.advance(2001);
                 } else {
                     let stateid = outcome.expect("no conflict");

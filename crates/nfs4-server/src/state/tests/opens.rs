@@ -34,7 +34,6 @@ fn share_reservations_deny_conflicting_opens_and_io() {
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::SHARE_DENIED));
     assert_eq!(fixture.open(&b, 1, 1, 1), Err(Status::SHARE_DENIED));
     assert!(fixture.open(&b, 1, 1, 0).is_ok());
-    // Deny bits also apply to the owner itself.
     assert_eq!(fixture.open(&a, 1, 3, 2), Err(Status::SHARE_DENIED));
     assert!(fixture.open(&a, 1, 1, 2).is_ok());
     assert_eq!(fixture.open_as(&a, "other", 1, share(2, 0), Claim::New, Want::Unstated).unwrap_err(), Status::SHARE_DENIED);
@@ -135,7 +134,6 @@ fn open_quota_of_source_leaves_room_for_others() {
     assert_eq!(open_until_refused(&mut fixture, &a), 80);
     assert_eq!(open_until_refused(&mut fixture, &other), 0);
     assert_eq!(fixture.open(&other, 90, 1, 0), Err(Status::NOSPC), "the same source under another name");
-    // An open file needs no further quota.
     assert!(fixture.open(&a, 1, 2, 0).is_ok());
     assert_eq!(open_until_refused(&mut fixture, &b), 16);
     let c = from(&mut fixture, 3, "c");
@@ -155,11 +153,9 @@ fn silent_client_with_most_opens_is_evicted_first() {
     fixture.advance(LEASE_MS / 2);
     fixture.renew_lease(&mut b).unwrap();
     fixture.advance(LEASE_MS / 2 + 1);
-    // An expired client keeps its state until another needs room.
     assert!(fixture.state.totals().opens > 70);
     assert!(open_until_refused(&mut fixture, &b, 1) > 70);
     assert!(fixture.state.clients.get(a.client).is_none() && fixture.state.clients.get(laptop.client).is_some());
-    // A client with many opens evicts nobody.
     fixture.advance(limits::EVICTION_INTERVAL_MS);
     assert_eq!(fixture.open(&b, 111, 1, 0), Err(Status::NOSPC));
     assert!(fixture.state.clients.get(laptop.client).is_some());
@@ -188,7 +184,7 @@ fn futile_eviction_scan_does_not_block_other_clients() {
 
 #[test]
 fn slow_open_does_not_expire_its_own_client() {
-    // The operation renews the lease at its beginning (RFC 7530 §9.5).
+    // RFC 7530 §9.5.
     let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 10);
     let peer = super::v40::v40_client(&mut fixture, "a");
     let count = (1..=20).take_while(|&number| fixture.open(&peer, number, 1, 0).is_ok()).count();

@@ -69,7 +69,6 @@ fn idle_client_flood_evicts_only_its_own_clients() {
 #[test]
 fn least_recently_used_idle_client_is_evicted_first() {
     let mut fixture = fixture(8);
-    // All clients hold state except three of one host. The second of these was silent for longest.
     let host = address(100);
     let holders: Vec<Peer> = (1..=5u8).map(|last| peer_from(&mut fixture, address(last), &last.to_string()).unwrap()).collect();
     for (number, holder) in holders.iter().enumerate() {

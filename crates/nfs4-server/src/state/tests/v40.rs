@@ -141,7 +141,6 @@ fn last_reply_of_owner_is_replayed() {
     let third = begin_owner_call(&mut fixture, &peer, 3).unwrap();
     assert_eq!(begin_owner_call(&mut fixture, &peer, 3), Err(Status::DELAY));
     finish_owner_call(&mut fixture, third, Status::BAD_STATEID, 18);
-    // BAD_STATEID does not advance the seqid.
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
     let closed = fixture.state.close(None, &stateid, &file(1), 0).unwrap();
     assert_eq!(closed.seq, StateSeq(3));
@@ -270,7 +269,6 @@ fn owner_quota_of_source_leaves_room_for_others() {
 #[test]
 fn idle_owner_scan_is_rate_limited() {
     let (mut fixture, peer) = with_v40_client();
-    // A confirmed owner stays without opens for its seqid.
     let stateid = confirmed_open(&mut fixture, &peer);
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
     fixture.state.close(None, &stateid, &file(1), 0).unwrap();
@@ -350,7 +348,6 @@ fn renew_of_kerberos_client_requires_its_principal_or_open() {
     assert_eq!(renew(&mut fixture, Some("alice@R")), Err(Status::ACCESS));
     open_by(&mut fixture, &peer, "auth_sys owner", None);
     assert_eq!(renew(&mut fixture, None), Ok(()));
-    // Machines change the user that they claim.
     let unproven = v40_client(&mut fixture, "auth_sys");
     assert_eq!(
         (fixture.state.renew(unproven.id, None, fixture.now), fixture.state.renew(unproven.id, Some(&"alice@R".into()), fixture.now)),

@@ -20,7 +20,6 @@ fn kerberos_open_is_used_only_by_user_and_machine() {
     for stranger in [Some("mallory@R"), Some("alice@S"), None] {
         assert_eq!(check_caller(&mut fixture, &stateid, stranger), Err(Status::ACCESS));
     }
-    // The operation checks access itself; a stranger's call does not renew the lease.
     assert!(fixture.state.io(None, &stateid, &file(1), Io::Read, fixture.now).is_ok());
     assert_eq!(silent_ms(&fixture), 1000);
     for caller in ["alice@R", "host/a@R"] {
@@ -55,7 +54,6 @@ fn client_id_of_other_user_renews_no_lease() {
     }
 }
 
-// Linux without a keytab registers under AUTH_SYS.
 #[test]
 fn kerberos_users_of_auth_sys_client_are_kept_apart() {
     let (mut fixture, peer) = with_v40_client();

@@ -271,7 +271,6 @@ impl Simulation {
                 self.agent_status[agent].revoked.insert(stateid.other);
             }
         }
-        // A missing client may still reclaim.
         let can_be_reclaimed = self.agent_status.iter().any(|agent_status| {
             agent_status.boot != self.driver.boot && agent_status.may_reclaim && !agent_status.to_reclaim.opens.is_empty()
         });
@@ -298,7 +297,6 @@ impl Simulation {
         assert_eq!(totals.sessions, sum(|client| client.sessions));
         assert!(report.clients.len() <= 2 * self.agents.len());
         assert!(self.driver.records() <= self.agents.len());
-        // The anonymous stateid keeps a file open for a moment.
         assert!(self.driver.files.open_count() <= self.agents.len() * FILES.len() * 3 + 2 * FILES.len());
     }
 
