@@ -202,6 +202,7 @@ pub struct Record<'a> {
     pub certificate: &'a [u8],
 }
 
+/// NFS4ERR_ACCESS (RFC 8881 §15.1).
 const DENIED: u32 = 13;
 pub(crate) const PATH_LEN_MAX: usize = 4096;
 /// Bytes of any other text in a record. Longer text loses its end.

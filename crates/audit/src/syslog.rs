@@ -9,6 +9,7 @@ use crate::{Record, json, operations};
 const FACILITY: u32 = 13;
 const WARNING: u32 = 4;
 const INFORMATIONAL: u32 = 6;
+/// RFC 5424 §6.
 const HOST_LEN_MAX: usize = 255;
 
 /// `host`: the name of this machine.
@@ -42,11 +43,13 @@ const SHORT_LEN_MAX: usize = 512;
 fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> String {
     let is_bad = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let priority = FACILITY * 8 + if is_bad { WARNING } else { INFORMATIONAL };
+    // At most microseconds (RFC 5424 §6.2.3).
     let time = jiff::Timestamp::from_nanosecond(i128::from(record.time_ns)).map_or_else(|_| "-".into(), |time| format!("{time:.6}"));
     let name = match record.class {
         Class::Operation => operations::name(record.operation),
         class => class.name(),
     };
+    // RFC 5424 §6.
     let mut host: String = host.chars().filter(char::is_ascii_graphic).take(HOST_LEN_MAX).collect();
     if host.is_empty() {
         host.push('-');

@@ -5,6 +5,7 @@ use vouch_krb5_seal::Enctype;
 use crate::error::printable;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
+/// RFC 4120 §5.3.
 pub(crate) struct Ticket {
     pub(crate) service: String,
     pub(crate) enctype: i32,
@@ -75,6 +76,7 @@ pub(crate) fn subkey(authenticator: &[u8]) -> Option<&[u8]> {
     Some(element(field(key, 1)?, 0x04)?.1)
 }
 
+/// RFC 4121 §4.1.
 fn request(token: &[u8]) -> Option<&[u8]> {
     // [APPLICATION 0] { mechanism, 01 00, AP-REQ }.
     let (_, token) = element(token, 0x60)?;

@@ -148,6 +148,7 @@ mod tests {
 
     #[test]
     fn takes_complete_records_from_any_split_of_the_stream() {
+        // RFC 5531 §11.
         let stream = [&[0x80, 0, 0, 2, 1, 2][..], &[0, 0, 0, 1, 3], &[0x80, 0, 0, 1, 4]].concat();
         let whole = [vec![1, 2], vec![3, 4]];
         assert_eq!(records(&[&stream]), whole);

@@ -127,6 +127,7 @@ mod tests {
 
     #[test]
     fn bitmap_golden_bytes() {
+        // RFC 8881 §3.3.7.
         let mut w = Writer::new();
         Bitmap::of(&[1, 4, 33]).encode(&mut w);
         assert_eq!(w.as_bytes(), [0, 0, 0, 2, 0, 0, 0, 0x12, 0, 0, 0, 2]);

@@ -169,6 +169,7 @@ pub(crate) fn next_record(bytes: &[u8], at: usize) -> Result<Option<Range<usize>
     Ok((left.len() >= HEADER_LEN + len).then(|| at..at + HEADER_LEN + len))
 }
 
+/// RFC 8446 §4.
 const NEW_SESSION_TICKET: u8 = 4;
 /// An idle connection keeps no more for the next incomplete record.
 const PARTIAL_KEPT_MAX: usize = 512;

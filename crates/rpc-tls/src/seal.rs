@@ -96,6 +96,7 @@ fn header_of(cipher_len: u16) -> [u8; HEADER_LEN] {
     [content::APPLICATION_DATA, 3, 3, high, low]
 }
 
+/// RFC 8446 §4.
 pub(crate) const KEY_UPDATE: u8 = 24;
 /// For the messages that change the key or end the session.
 const SPARE_RECORDS: u64 = 16;

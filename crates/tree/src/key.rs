@@ -169,6 +169,7 @@ mod tests {
 
     #[test]
     fn keys_match_rfc_8032_vectors() {
+        // RFC 8032 §7.1, test 1.
         let hex = |s: &str| data_encoding::HEXLOWER.decode(s.as_bytes()).unwrap();
         let seed: [u8; 32] = hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").try_into().unwrap();
         let public = hex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");

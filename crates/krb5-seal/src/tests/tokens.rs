@@ -20,6 +20,7 @@ fn seal(keys: &ContextKeys, seq: u64, body: &[u8]) -> Vec<u8> {
     token
 }
 
+/// RFC 4121 §4.2.4.
 fn make_wrap(keys: &ContextKeys, flags: u8, seq: u64, body: &[u8], filler_len: u16, rotation: u16) -> Vec<u8> {
     use crate::derive::{Purpose, derive};
     let enctype = keys.enctype();

@@ -261,6 +261,7 @@ impl ClientContext {
 const SERVER: &str = "the server";
 const BACK_TOKENS: u64 = 1 << 62;
 pub(super) const VERIFIER_HEAD_LEN: usize = 8;
+/// Six words and a head (RFC 5531 §9).
 const CREDENTIAL_AT: usize = 32;
 const SEQ_LEN: usize = 4;
 static NO_VERIFIER: [u8; 64] = [0; 64];

@@ -366,6 +366,7 @@ mod tests {
         assert!(!alone(&[], &["/a", "/b"], "cold"));
         assert!(!alone(&["scp://"], &["/a"], "cold"));
         assert!(!alone(&["nfs://127.0.0.1/export"], &["/a"], "cold"));
+        // RFC 5737.
         assert!(alone(&["nfs://192.0.2.1/export"], &["/a"], "cold"));
     }
 }
