@@ -1,7 +1,5 @@
-//! The server's audit trail: connects the engine's observations, refusals and administrative acts
-//! to `vouch_audit`.
-//!
-//! An operation that no rule selects costs one bit test.
+//! Connects the engine's observations, refusals and administrative acts to `vouch_audit`. An
+//! operation that no rule selects costs one bit test.
 
 mod ended_state;
 mod names;
@@ -74,7 +72,6 @@ impl Audit {
         Ok(Audit { trail, rules, account, config, denied, denies, names, save_moved_paths, hosts, bounds, keytab, halted })
     }
 
-    /// Returns entries of `deny` that are in neither list.
     pub(super) fn set_exports(&self, exports: &Exports, left_out: &[String]) -> Vec<&str> {
         let exports = exports.all();
         let wanted = |export: &&Arc<Export>| self.config.deny.iter().any(|path| *path == *export.source);
@@ -107,7 +104,6 @@ impl Audit {
         trail::act(&self.trail, act, b"", detail);
     }
 
-    /// True if the reply must wait until earlier records are durable.
     pub(super) fn holds(&self, hold: Hold) -> bool {
         let holds = match hold {
             Hold::ByPolicy => self.config.trail.keeping.policy == Policy::Block,
@@ -126,7 +122,6 @@ impl Audit {
         self.halted.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Call before the start is recorded: that record tells if the keytab changed.
     pub(super) fn watch_keytab(&self, keytab: PathBuf) {
         let keytab = KeyWatch::new(keytab);
         self.account.set_keys(keytab.seen());
@@ -166,11 +161,9 @@ impl Audit {
 }
 
 thread_local! {
-    /// The call on this thread touched an export in `deny`: its reply waits for its records.
     static MUST_BE_DURABLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The reply must wait for its records under any policy.
 pub(super) fn must_be_durable() -> bool {
     MUST_BE_DURABLE.get()
 }
@@ -195,7 +188,7 @@ pub(super) fn take_hold(again: bool) -> Hold {
     }
 }
 
-/// Paths at the time of an operation. Other clients may move the files before it is reported.
+/// Other clients may move the files before the report.
 struct PathSnapshot {
     time_ns: u64,
     paths: Paths,
@@ -261,7 +254,6 @@ fn principal(principal: &Principal) -> &str {
     }
 }
 
-/// The TLS fields.
 fn transport(connection: &Connection) -> Record<'_> {
     let Some(tls) = connection.tls() else { return Record::default() };
     match &tls.certificate {
@@ -290,7 +282,6 @@ const PUTFH: u16 = 22;
 const SERVERFAULT: u32 = 10006;
 const BADHANDLE: u32 = 10001;
 const WRONGSEC: u32 = 10016;
-/// Their old paths are needed.
 const MOVES: [u16; 3] = [number::RENAME, number::LINK, number::REMOVE];
 const NAMING: [u16; 6] = [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME, number::LINK, number::REMOVE];
 const MOVING: [u16; 4] = [number::READ, number::READ_PLUS, number::WRITE, number::COPY];

@@ -1,5 +1,3 @@
-//! Reads the clocks. The engine gets the time as a parameter.
-
 use std::cell::Cell;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -23,7 +21,7 @@ pub(super) fn boot_ms() -> u64 {
     boot.tv_sec.unsigned_abs() * 1000 + boot.tv_nsec.unsigned_abs() / 1_000_000
 }
 
-/// Up to a few milliseconds late. Reads the clock once in each tick of the coarse clock.
+/// Up to a few milliseconds late.
 pub(super) fn boot_ms_nearly() -> u64 {
     thread_local! {
         static READ: Cell<(u64, u64)> = const { Cell::new((u64::MAX, 0)) };

@@ -8,8 +8,8 @@ pub struct Limits {
     /// Each connection costs a descriptor and some hundred bytes when idle. The limit on
     /// descriptors lowers this one.
     pub connections_max: usize,
-    /// Connections of one address (IPv6: /64 network), at most four times those left for all.
-    /// `nconnect` asks for at most 16; clients may share an address behind NAT.
+    /// Of one address (IPv6: /64 network), at most four times those left for all. `nconnect` asks
+    /// for at most 16; clients may share an address behind NAT.
     pub connections_per_address_max: usize,
     /// For an incomplete request, and for a peer that does not read its replies. Idle peers would
     /// hold memory for ever.
@@ -37,20 +37,19 @@ impl Default for Limits {
 /// Some hundred small calls. An incomplete long record gets more.
 pub(super) const READ_LEN: usize = 64 * 1024;
 
-/// Shortest call in the verify batch. Copying 64 KiB costs a tenth of its verification. With
-/// sixteen lanes ([`long_wraps`](vouch_rpcsec_gss::long_wraps)), 4 KiB is worth it.
+/// Copying 64 KiB costs a tenth of its verification. With sixteen lanes
+/// ([`long_wraps`](vouch_rpcsec_gss::long_wraps)), 4 KiB is worth it.
 pub(super) const fn batch_len_min(lanes: usize) -> usize {
     if lanes >= 16 { 4 * 1024 } else { 64 * 1024 }
 }
 
-/// A longer incomplete record keeps its buffer. Less than one read: a long WRITE is not copied.
+/// Less than one read, so that a long WRITE is not copied.
 pub(super) const HELD_COPY_LEN_MAX: usize = 16 * 1024;
 
-/// Incomplete calls of all connections: some hundred long ones. Above an address's share, reads of
-/// a further call have at most [`READ_LEN_SHORT`] bytes.
+/// Incomplete calls of all connections. Above an address's share, reads have at most
+/// [`READ_LEN_SHORT`] bytes.
 pub(super) const HELD_LEN_MAX: usize = 512 << 20;
 
-/// A small call, when the quota for incomplete calls is used up.
 pub(super) const READ_LEN_SHORT: usize = 4096;
 
 /// An address may use this many times the rest, so a single one gets four fifths.
@@ -71,18 +70,15 @@ pub(super) const REPLY_LEN_START: usize = 1024;
 
 pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
 
-/// More unsent bytes in files stop reading. They use no memory; a Linux client has 64 READs of 1
-/// MiB in flight.
+/// They use no memory; a Linux client has 64 READs of 1 MiB in flight.
 pub(super) const OUTPUT_SPANS_MAX: u64 = 128 << 20;
 
-/// More unsent replies stop reading.
 pub(super) const OUTPUT_REPLIES_MAX: usize = 1024;
 
-/// Ready replies of this length leave before the turn ends, so that client and server overlap.
+/// Ready replies of this length leave at once, so that client and server overlap.
 pub(super) const FLUSH_LEN: usize = 64 * 1024;
 
-/// Halfway through a read, the worker checks if the client waits for this many replies: half the
-/// widest vectors' lanes.
+/// The client may wait for this many replies: half the widest vectors' lanes.
 pub(super) const SEND_SOON_COUNT: usize = 8;
 /// The widest vectors' lanes, less one call of a read that is cut.
 pub(super) const SEND_FULL_COUNT: usize = 15;
@@ -115,14 +111,14 @@ pub(super) const WAITING_COPY_LEN_MAX: usize = 128 * 1024;
 /// A dead name server occupies a thread for some seconds.
 pub(super) const NAMES_THREADS_MAX: usize = 32;
 
-/// nslcd(8) and sssd(8) answer a few at a time. A dead directory occupies a thread for their
+/// nslcd(8) and sssd(8) answer a few at a time. A dead directory occupies a thread for its
 /// time-outs.
 pub(super) const LOOKUP_THREADS_MAX: usize = 32;
 
-/// Look-ups of users and groups in progress, in each cache. Further callers get NFS4ERR_DELAY.
+/// In each cache. Further callers get NFS4ERR_DELAY.
 pub(super) const PENDING_LOOKUPS_MAX: usize = 4096;
 
-/// Repeated look-ups during an outage: they leave half of the threads to callers that wait.
+/// They leave half of the threads to callers that wait.
 pub(super) const REFRESHES_MAX: usize = LOOKUP_THREADS_MAX / 2;
 
 /// Above it, a pool is crowded.
@@ -161,7 +157,7 @@ pub(super) const CALLBACKS_WAITING_MAX: usize = 4096;
 
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// Detects a dead client within five minutes to free its descriptor. Leases expire earlier.
+/// Detects a dead client within five minutes. Leases expire earlier.
 pub(super) const KEEPALIVE_IDLE: Duration = Duration::from_secs(120);
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 pub(super) const KEEPALIVE_PROBES: u32 = 5;

@@ -1,5 +1,4 @@
-//! Fair quotas of waiting calls and memory by source address. An address gets at most four times
-//! the free rest: four fifths for a single one, less for many.
+//! By source address: at most four times the free rest, which is four fifths for a single address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -22,7 +21,6 @@ pub(crate) fn quota_address(address: IpAddr) -> IpAddr {
 pub(crate) struct Quota {
     max: usize,
     used: AtomicUsize,
-    /// Use at the last refusal; 0 without waiters.
     full_at: AtomicUsize,
     pub(crate) refusals: Counter,
     on_room: Box<dyn Fn() + Send + Sync>,
@@ -54,13 +52,11 @@ impl AddressShare {
         self.used.load(Ordering::SeqCst).saturating_add(n) <= left.saturating_mul(SHARE)
     }
 
-    /// If false, [`Quota::on_room`] runs when a retry is worthwhile.
     pub(crate) fn has_room(&self, n: usize) -> bool {
         if self.fits(n) {
             return true;
         }
         self.of.full_at.fetch_max(self.of.used.load(Ordering::SeqCst).max(1), Ordering::SeqCst);
-        // Another thread may have released room before the mark.
         if self.fits(n) {
             return true;
         }
@@ -177,7 +173,6 @@ impl ReceiveCharge {
         room
     }
 
-    /// Requests no notice of room.
     pub(crate) fn is_short(&self, len: usize) -> bool {
         !self.shares.held.fits(len)
     }

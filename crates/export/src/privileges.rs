@@ -1,5 +1,4 @@
-//! Capabilities of the process after its sockets are open. Root keeps those for acting as callers;
-//! other users keep theirs.
+//! Capabilities of the process after its sockets are open.
 //!
 //! No landlock: it refuses files opened by handle, which may have no path to an allowed directory.
 //! Capabilities and the service manager's sandbox bound a compromise.

@@ -20,7 +20,6 @@ pub(crate) struct SystemHooks {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) names: Arc<dyn NameService>,
     pub(crate) resolver: Arc<dyn Resolver>,
-    /// `None` for that of the keytab.
     pub(crate) acceptor: Option<Arc<dyn Acceptor<Partial = Partial>>>,
 }
 

@@ -99,7 +99,6 @@ impl Running {
             idmap: None,
             numeric_owners: true,
             groups: GroupSource::Client,
-            // Tests hold look-ups back for as long as they like.
             identity_lives: IdentityLives { wait: Duration::from_secs(600), ..IdentityLives::default() },
             principal_map: None,
             unknown_principals: UnknownPrincipal::Refuse,

@@ -1,6 +1,5 @@
-//! Thread pool for tasks that may block. Origins take turns, and one gets at most four times the
-//! threads that it leaves free, so that a slow client cannot occupy the pool. Callers check
-//! [`Pool::is_crowded`] before they start more work.
+//! Tasks that may block. Origins take turns, and one gets at most four times the threads that it
+//! leaves free. Callers check [`Pool::is_crowded`] before they start more work.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -43,7 +42,6 @@ struct Shared {
     threads_max: usize,
     waiting_max: usize,
     state: Mutex<State>,
-    /// Busy origins must start no more. Read for each call, so without the lock.
     crowded: AtomicBool,
     wake_up: Condvar,
     on_room: Box<dyn Fn() + Send + Sync>,
@@ -186,7 +184,6 @@ impl Shared {
         loop {
             if let Some((origin, task)) = state.take(self.threads_max) {
                 let relieved = state.waiting <= self.waiting_max / 2 && self.crowded.swap(false, Ordering::AcqRel);
-                // The ended task may have made room for more than one.
                 if state.idle > 0 && state.turns.iter().any(|&origin| state.may_run(origin, self.threads_max)) {
                     self.wake_up.notify_one();
                 }

@@ -1,5 +1,5 @@
-//! Records of opens that the server ended: expired lease, restarted client, or revoked delegation.
-//! Without these records, the totals of the opens would be lost.
+//! Opens that the server ended (expired lease, restarted client, revoked delegation): their totals
+//! would be lost without records.
 
 use vouch_audit::Record;
 use vouch_audit::operations::number;

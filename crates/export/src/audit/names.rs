@@ -1,5 +1,5 @@
-//! Paths of files for audit records. Each file is stored with its directory and name, so a renamed
-//! directory moves all files below it. An unknown name costs one file system call.
+//! Each file is stored with its directory and name, so a renamed directory moves all files below
+//! it. An unknown name costs one file system call.
 
 mod moved_paths;
 mod name_changes;
@@ -50,7 +50,7 @@ enum LinkCertainty {
     Yes,
 }
 
-/// An empty shared slice would make all threads contend for one reference count.
+/// A shared empty slice would make threads contend for its reference count.
 #[derive(Clone, Default)]
 pub(super) struct Path(Option<Arc<[u8]>>);
 
@@ -185,7 +185,6 @@ impl Names {
         others
     }
 
-    /// Number of links. Reads it again for operations that are likely to change it or need it most.
     fn count(&self, export: &Export, file: &FileId, op: u16) -> u32 {
         let key = Node::of(export.id, file);
         if !COUNTED.contains(&op)
@@ -270,7 +269,6 @@ impl Names {
 
     fn unlink(&self, export: &Export, file: &Node, directory: &Node, name: &[u8]) {
         if !self.links.get(file).is_some_and(|link| link.0 == *directory && *link.1 == *name) {
-            // Unlikely: the file would have to become a directory.
             return self.unlink_from(file, directory, name, || self.stamps.all_moved());
         }
         let path = self.path_of(export, file);
@@ -320,10 +318,9 @@ impl Names {
         if known || file == directory {
             return known;
         }
-        // A hard link, or a directory renamed outside of NFS, whose paths below change too.
-        // Alternating look-ups of two hard links invalidate only that file's path.
+        // A hard link, or a directory renamed outside of NFS. Alternating look-ups of two hard
+        // links invalidate only that file's path.
         let old = before.is_some().then(|| self.path_of(export, &key));
-        // A file with one link must have been renamed outside of NFS.
         if let (LinkCertainty::Yes, Some(old)) = (certainty, &old)
             && **old != *self.below(export, Some(directory), name)
             && self.count(export, file, number::RENAME) == 1
@@ -450,5 +447,5 @@ const OTHERS_MAX: usize = 16;
 const COUNTED: [u16; 6] = [number::OPEN, number::LINK, number::RENAME, number::REMOVE, number::COPY, number::CLONE];
 const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
 const DEPTH_MAX: usize = 256;
-/// Enough that two exports rarely share one and wait for each other's file system.
+/// Two exports rarely share one and wait for each other's file system.
 const ORDERS: usize = 4096;

@@ -1,5 +1,3 @@
-//! Converts operations into records.
-
 use vouch_audit::operations::number;
 use vouch_audit::record::{Class, Refusal, access};
 use vouch_audit::rules::Rules;
@@ -42,7 +40,6 @@ impl Audit {
         self.rules.with(|rules| self.record(operation, seen, details, rules));
         self.save_moved_paths();
         if seen.status == 0 && MOVES.contains(&operation) {
-            // Moved paths must be durable before the reply.
             self.names.moved.wait();
         }
     }
@@ -99,8 +96,7 @@ impl Audit {
             record.path = other;
         }
         (record.key, record.detail) = (key, detail.as_bytes());
-        // SERVERFAULT refuses an operation that cannot be recorded, and does not wait for its
-        // record.
+        // SERVERFAULT refuses an operation that cannot be recorded.
         let must_be_durable =
             self.denies && seen.status != SERVERFAULT && seen.export.is_some_and(|export| self.denied.read().contains(&export));
         match must_be_durable {
@@ -113,7 +109,6 @@ impl Audit {
     }
 }
 
-/// The record of an operation, without key and detail.
 fn operation_record<'r>(
     operation: u16,
     seen: &'r Observation<'_>,
@@ -181,7 +176,7 @@ impl<'p> FilePaths<'p> {
     }
 }
 
-/// Needs no further look-up: the operation has no names, and no rule needs other names.
+/// The operation has no names, and no rule needs other names.
 fn used<'o>(operation: u16, seen: &Observation<'o>, details: &Details<'o>, rules: &Rules) -> Option<(&'o Export, &'o FileId)> {
     let is_plain = details.arguments.name.is_none() && details.arguments.new_name.is_none() && !rules.has_path_rules();
     (is_plain && USES.contains(&operation)).then_some(details.export.zip(seen.file)).flatten()
@@ -197,8 +192,7 @@ pub(super) enum MatchedName<'p> {
     Unknown,
 }
 
-/// Returns the key and the matching name. Rules apply to all names of a file, and to directories
-/// wherever they moved.
+/// Rules apply to all names of a file, and to directories wherever they moved.
 pub(super) fn select<'r, 'p>(
     rules: &'r Rules,
     record: &Record<'_>,
@@ -256,7 +250,7 @@ fn detail(record: &Record<'_>, about: &Details<'_>, by: MatchedName<'_>, is_name
 }
 
 impl MatchedName<'_> {
-    /// `used`: the operation's path. A matching link replaces it if the call had no name.
+    /// A matching link replaces `used` if the call had no name.
     pub(super) fn detail(self, used: &[u8], is_named: bool) -> String {
         let quoted = |path: &[u8]| format!("{:?}", String::from_utf8_lossy(path));
         match self {

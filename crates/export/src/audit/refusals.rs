@@ -1,5 +1,3 @@
-//! Rate-limited records of calls refused before they became operations. Any peer can cause them.
-
 use std::net::SocketAddr;
 
 use vouch_audit::record::{Class, Refusal};

@@ -1,4 +1,4 @@
-//! Audit records of wrong data from replicas. Trees open before the trail, which is attached later.
+//! Trees open before the trail, which is attached later.
 
 use std::sync::{Arc, OnceLock, Weak};
 

@@ -27,12 +27,9 @@ pub(crate) struct CommitQueue {
 pub(crate) struct BlockedCall {
     pub(crate) connection: Arc<Connection>,
     pub(crate) compound: Compound,
-    /// The reply depends on recovery records that are not durable.
     pub(crate) records: bool,
     pub(crate) envelope: Option<Envelope>,
     pub(crate) moves: u8,
-    /// The reply waits for its audit records under any policy.
     pub(crate) must_be_durable: bool,
-    /// Memory of the source address; zero for calls that only wait for a commit.
     pub(crate) charge: BlockedCharge,
 }

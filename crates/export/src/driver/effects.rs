@@ -1,5 +1,4 @@
-//! Carries out the engine's effects: recovery records, callbacks, background jobs. A reply waits
-//! for the records that it depends on.
+//! Recovery records, callbacks, background jobs. A reply waits for the records that it depends on.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,8 +17,8 @@ use crate::transport::inbox::QueuedCallback;
 use crate::transport::output::Outgoing;
 
 impl Driver {
-    /// Returns the reply if it may leave now. Otherwise it leaves when its records are durable.
-    /// `records`: the reply depends on records of earlier calls.
+    /// Returns the reply if it may leave now. `records`: the reply depends on records of earlier
+    /// calls.
     pub(crate) fn finish_call(
         self: &Arc<Self>,
         compound: &mut Compound,
@@ -31,7 +30,6 @@ impl Driver {
         let outgoing = reply.map(|reply| Outgoing::reply(reply, envelope));
         let effects = compound.take_effects();
         let waits = (records || compound.waits_for_records()) && self.recovery.has_pending();
-        // The audit state of the call is thread-local, so it is read here.
         let hold = audit::take_hold(compound.is_replay());
         if effects.is_empty() && !waits {
             return self.hold_for_audit(connection, outgoing, hold);
@@ -57,7 +55,7 @@ impl Driver {
         self.hold_for_audit(connection, outgoing, hold)
     }
 
-    /// Returns the reply if it may leave now. Otherwise it leaves when the audit policy allows.
+    /// Returns the reply if it may leave now.
     fn hold_for_audit(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>, hold: Hold) -> Option<Outgoing> {
         let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else { return outgoing };
         let (outgoing, awaits) = (outgoing?, PendingReply::new(connection));
@@ -82,8 +80,8 @@ impl Driver {
         }
     }
 
-    /// Applies effects of a running call at once, so that replies of other calls wait for its
-    /// records too. True if its own reply must wait.
+    /// At once, so that replies of other calls wait for its records too. True if its own reply must
+    /// wait.
     pub(super) fn apply_early(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
         let changes = self.apply_all_but_records(effects);
         let records = changes.iter().any(Change::delays_replies);
@@ -148,7 +146,7 @@ impl Driver {
             let hold = audit::take_hold(false);
             match progress {
                 JobProgress::More => driver.run_job(job),
-                // A client can observe the end of a job, so it waits for the audit like a reply.
+                // A client can observe the end of a job.
                 JobProgress::Ended => match driver.audit.as_ref().filter(|audit| audit.holds(hold)) {
                     Some(audit) => audit.after(Box::new({
                         let driver = driver.clone();

@@ -1,5 +1,5 @@
-//! Group commit: during a commit of a file system, further calls wait for the next, which serves
-//! them all. Each export has one thread while calls wait.
+//! During a commit of a file system, further calls wait for the next, which serves them all. Each
+//! export has one thread while calls wait.
 
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,6 @@ use crate::thread_pool::TaskOrigin;
 use crate::transport::connection::Connection;
 use crate::transport::output::Outgoing;
 
-/// After a panic, another thread serves the queue.
 struct RestartOnPanic<'a> {
     driver: &'a Arc<Driver>,
     export: ExportId,
@@ -52,7 +51,6 @@ impl Driver {
         });
     }
 
-    /// Returns false for an empty queue.
     fn commit_batch(self: &Arc<Self>, export: ExportId) -> bool {
         let mut batch = {
             let mut waiting = self.commit_queue.waiting.lock();

@@ -12,7 +12,6 @@ use crate::transport::output::Outgoing;
 use crate::{audit, clock, identity};
 
 impl Driver {
-    /// The other thread sends the reply.
     pub(crate) fn run_blocked(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
         let place = BlockedOn::of(identity::take_would_wait());
         let records = self.apply_early(compound.take_effects());
@@ -33,7 +32,6 @@ impl Driver {
         }
         if waiting.moves == 0 {
             waiting.compound.copy_body(WAITING_COPY_LEN_MAX);
-            // A longer body keeps the receive buffer.
             let len = waiting.compound.body_len();
             waiting.charge = waiting.connection.charge_blocked(if len > WAITING_COPY_LEN_MAX { self.record_len_max } else { len });
         }
@@ -51,8 +49,8 @@ impl Driver {
         });
     }
 
-    /// Waits here only for this pool's resource; otherwise the call moves to the other pool, so that a
-    /// dead name service occupies no thread for disks.
+    /// A call that waits for the other pool's resource moves there: a dead name service occupies no
+    /// thread for disks.
     pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
         let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_durable, charge } = waiting;
         audit::set_must_be_durable(must_be_durable);

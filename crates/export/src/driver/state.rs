@@ -35,7 +35,6 @@ pub(crate) struct Driver {
     pub(crate) commit_queue: CommitQueue,
     pub(crate) quotas: Quotas,
     pub(crate) host_lookups: LookupQueue<(TcpStream, SocketAddr)>,
-    /// Host names for audit records only.
     pub(crate) audit_lookups: LookupQueue<()>,
     pub(crate) callback_dialers: CallbackDialers,
     pub(crate) recovery: RecoveryStore,
@@ -66,7 +65,6 @@ pub(crate) struct DriverParts {
 }
 
 impl Driver {
-    /// `on_room`: runs when a full pool or quota has room again.
     pub(crate) fn new(parts: DriverParts, on_room: impl Fn() + Clone + Send + Sync + 'static) -> Self {
         let DriverParts { engine, limits, inboxes, recovery, tls, gss, audit, exports, hosts, record_len_max } = parts;
         let pool = |name, threads_max| Pool::new(name, threads_max, WAITING_MAX, on_room.clone());

@@ -1,5 +1,3 @@
-//! Refusals for the sake of TLS, one line each with an audit record; renewal of TLS files.
-
 use vouch_audit::record::Refusal;
 use vouch_nfs4_server::Request;
 use vouch_oncrpc::AuthStat;
@@ -21,8 +19,8 @@ impl Driver {
         self.audit.iter().for_each(|audit| audit.refuse(&refused));
     }
 
-    /// Applies changed files, and closes connections whose certificates are no longer accepted.
-    /// Called each minute, and after a reload.
+    /// Also closes connections whose certificates are no longer accepted. Called each minute, and
+    /// after a reload.
     pub(crate) fn check_tls(&self) {
         let Some(tls) = &self.tls else { return };
         tls.reload_if_changed();

@@ -1,4 +1,4 @@
-//! Matches a client's address against the lines of exports(5).
+//! Rules of exports(5) for a client's address.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,12 +55,11 @@ impl ClientMatcher for ClientRules {
     }
 }
 
-/// The host name is not known yet.
 struct Undecided;
 
 impl ClientRules {
-    /// Returns the first matching rule. An undecided rule hides later ones. With `certain`, a
-    /// failed name service leaves a rule undecided.
+    /// An undecided rule hides later ones. With `certain`, a failed name service leaves a rule
+    /// undecided.
     fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
         let address = peer.ip().to_canonical();
         let if_answered = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));

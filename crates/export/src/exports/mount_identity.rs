@@ -1,5 +1,4 @@
-//! Identity of an exported directory. It changes when the directory is replaced, mounted over or
-//! unmounted.
+//! Changes when the directory is replaced, mounted over or unmounted.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,7 +17,6 @@ pub(crate) struct MountIdentity {
 }
 
 impl MountIdentity {
-    /// `None` if the path is missing, or the source has no path.
     pub(crate) fn of(source: &Source) -> Option<Self> {
         let path = match source {
             Source::Directory(path) => path,

@@ -51,7 +51,7 @@ impl FileSystemOpener {
         }
     }
 
-    /// Open stores are shared: an export with new options opens before the old one closes.
+    /// An export with new options opens before the old one closes.
     fn store(&self, path: &Path) -> io::Result<Arc<IdStore>> {
         let hash = blake3::hash(path.as_os_str().as_bytes());
         let file = self.state.join(format!("names-{}.redb", &hash.to_hex()[..16]));

@@ -1,4 +1,4 @@
-//! Reloads exports and principal map, on SIGHUP or by the control socket. An error changes nothing.
+//! On SIGHUP or by the control socket. An error changes nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,8 +23,7 @@ pub(crate) struct Reloader {
 }
 
 impl Reloader {
-    /// An error says why the old list stays. Connections stay, and so does open state of clients
-    /// with access.
+    /// Connections stay, and so does open state of clients with access.
     pub(crate) fn reload(&self) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock();
         vouch_daemon::service_manager::reloading();
@@ -36,8 +35,7 @@ impl Reloader {
         outcome
     }
 
-    /// Ends state of clients that new answers of the name service deprive of access. A reload does
-    /// this itself.
+    /// State of clients that new answers of the name service deprive of access.
     pub(crate) fn end_lost(&self) {
         let Some(_turn) = self.turn.try_lock() else { return };
         self.driver.hosts.when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));
@@ -95,7 +93,6 @@ impl Reloader {
     }
 }
 
-/// Empty without a path.
 pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, ExportError> {
     let Some(path) = path else { return Ok(PrincipalMap::default()) };
     let text = std::fs::read(path).map_err(|source| ExportError::Idmap { path: path.to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! Builds the exports from a list: opens file systems, resolves hosts, assigns identifiers.
+//! Opens file systems, resolves hosts, assigns identifiers.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -226,7 +226,6 @@ impl Sources {
         *self.named.lock() = (names, groups, wanted);
     }
 
-    /// Call it when the last loaded list is in force.
     pub(crate) fn commit(&self) {
         let (names, groups, wanted) = &*self.named.lock();
         self.hosts.retain_named(names, groups, *wanted);
@@ -385,7 +384,6 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
         let mut found = Vec::new();
         for entry in fs::read_dir(path).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            // Ignored by exports(5): other names, and names with a leading dot.
             if name.as_bytes().ends_with(b".exports") && !name.as_bytes().starts_with(b".") {
                 found.push(path.join(name));
             }

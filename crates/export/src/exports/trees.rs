@@ -1,4 +1,4 @@
-//! Published trees: `tree:@NAME` from replicas, `tree:DB` from a database. Every byte is verified.
+//! `tree:@NAME` from replicas, `tree:DB` from a database. Every byte is verified.
 
 use std::ffi::OsStr;
 use std::io;
@@ -69,7 +69,6 @@ impl Trees {
     }
 }
 
-/// Shared by all trees. Never ends, because open files use it.
 fn runtime() -> io::Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {

@@ -1,4 +1,4 @@
-//! Callbacks under RPCSEC_GSS (RFC 8881 §2.10.8.3), protected by a context of the client.
+//! By a context of the client (RFC 8881 §2.10.8.3).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,8 +30,7 @@ pub(crate) enum Answered {
 }
 
 impl Gss {
-    /// Returns the record with its mark, or `None` if the context has expired or has no sequence
-    /// numbers left.
+    /// `None` if the context has expired or has no sequence numbers left.
     pub(crate) fn protect_callback(&self, id: CallbackId, record: &[u8], by: &CallbackContext) -> Option<Vec<u8>> {
         let call = Call::decode(record).ok()?;
         let found = self.contexts.lock().find(&by.from_server, clock::boot_ms())?;
@@ -58,7 +57,6 @@ impl Gss {
         Some(w.into_bytes())
     }
 
-    /// A genuine answer ends the callback.
     pub(crate) fn open_callback_answer(&self, id: CallbackId, record: &[u8]) -> Answered {
         let Some(awaited) = self.awaited.0.lock().get(&id).cloned() else { return Answered::Plain };
         let Calling { by, seq, context } = &*awaited;
@@ -91,14 +89,13 @@ impl Gss {
     }
 
     pub(crate) fn forget_callback(&self, id: CallbackId) {
-        // Dropped after the lock: the drop may wipe keys.
         let gone = self.awaited.0.lock().remove(&id);
         drop(gone);
     }
 }
 
 impl CallbackContexts for Gss {
-    /// An eavesdropper could name another client's context, because handles are not encrypted.
+    /// Handles are not encrypted: an eavesdropper could name another client's context.
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool {
         let Principal::Gss { name } = principal else { return false };
         self.contexts.lock().find(from_server, clock::boot_ms()).is_some_and(|context| context.principal() == name)

@@ -1,5 +1,5 @@
-//! The server's security contexts. Adds threads, clocks and randomness to `vouch_rpcsec_gss`. Calls
-//! are verified and replies sealed without a lock.
+//! Adds threads, clocks and randomness to `vouch_rpcsec_gss`. Calls are verified and replies sealed
+//! without a lock.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,8 +29,7 @@ pub(crate) struct Gss {
     acceptor: Arc<dyn Acceptor<Partial = Partial>>,
     check_keys: Box<dyn Fn() -> Result<(), KerberosError> + Send + Sync>,
     pub(super) contexts: Mutex<Contexts<Partial>>,
-    /// These threads read the keytab and write the replay cache as the server's user. Threads of
-    /// the other pool act as callers.
+    /// These threads read the keytab and write the replay cache as the server's user.
     pool: Pool,
     pub(crate) counts: GssCounts,
     pub(super) awaited: Awaited,
@@ -42,14 +41,13 @@ pub(crate) struct Gss {
 pub(crate) struct GssCounts {
     pub(crate) made: Counter,
     pub(crate) refused: Counter,
-    /// Calls with a bad header; calls dropped as replays; calls with a bad body.
+    /// Denied, replayed, and undecodable calls.
     pub(crate) denied: Counter,
     pub(crate) dropped: Counter,
     pub(crate) garbage: Counter,
 }
 
-/// Recent contexts of a connection. Weak: keys of an ended context are wiped while the connection
-/// is idle.
+/// Of a connection. Weak: keys of an ended context are wiped while the connection is idle.
 #[derive(Default)]
 pub(crate) struct Recent(pub(super) Vec<(ContextHandle, Weak<ServerContext>)>);
 
@@ -74,7 +72,6 @@ impl Gss {
     }
 
     pub(crate) fn check_keys(&self) -> Result<(), KerberosError> {
-        // Only the server's user may read the keytab.
         as_ourselves();
         (self.check_keys)()
     }
@@ -115,7 +112,6 @@ impl Gss {
         });
     }
 
-    /// Returns the reply with room for its record mark.
     fn answer(&self, call: &InitCall, connection: &Connection, audit: Option<&Audit>) -> Vec<u8> {
         let mut w = Writer::new();
         vouch_oncrpc::begin_record(&mut w);
@@ -209,8 +205,8 @@ impl Gss {
     }
 }
 
-/// Audit refusal by GSS-API status (RFC 2744 §3.9.1) and Kerberos error code (RFC 4120 §7.5.9,
-/// numbered as in krb5.h).
+/// GSS-API status (RFC 2744 §3.9.1) and Kerberos error code (RFC 4120 §7.5.9, numbered as in
+/// krb5.h).
 fn why(major: u32, minor: u32) -> Refusal {
     match (major >> 16 & 0xff, kerberos_code(minor)) {
         (11 | 12, _) | (_, 32) => Refusal::Expired,
@@ -226,7 +222,6 @@ fn kerberos_code(minor: u32) -> i32 {
 
 /// RFC 7530 §3.2.1; RFC 8881 §2.2.1.1.1.2.
 const SERVICE: &str = "nfs";
-/// Users of a cluster node.
 const RECENT_MAX: usize = 8;
 /// Each context takes some hundred microseconds of CPU time.
 const THREADS_MAX: usize = 4;

@@ -1,5 +1,3 @@
-//! RPCSEC_GSS (RFC 2203) in the server: contexts, verification of calls, sealing of replies.
-
 mod callback;
 mod contexts;
 mod random;

@@ -1,5 +1,5 @@
-//! Random bytes for confounders and handles. Each thread has a generator, reseeded by the system: a
-//! system call for sixteen bytes would be too slow.
+//! For confounders and handles, by a generator in each thread: a system call for sixteen bytes
+//! would be too slow.
 
 use std::cell::RefCell;
 
@@ -21,7 +21,6 @@ thread_local! {
     static POOL: RefCell<Pool> = const { RefCell::new(Pool { made_by: None, made: 0, bytes: [0; POOL_LEN], used: POOL_LEN }) };
 }
 
-/// False if the system has no random bytes.
 pub(super) fn fill(out: &mut [u8]) -> bool {
     POOL.with_borrow_mut(|pool| {
         out.chunks_mut(POOL_LEN).all(|out| {

@@ -1,4 +1,4 @@
-//! Seals replies in batches: each vector lane processes another message.
+//! Each vector lane processes another message.
 
 use vouch_rpcsec_gss::{Wrap, wrap_many};
 

@@ -1,5 +1,3 @@
-//! RPCSEC_GSS from socket bytes to arguments and back, with a mechanism that accepts any token.
-
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -332,7 +330,6 @@ fn callback(xid: u32) -> Vec<u8> {
 
 #[test]
 fn callbacks_are_accepted_only_from_context_owner() {
-    // RFC 8881 §2.10.8.3.
     use vouch_nfs4::CallbackSec;
     use vouch_nfs4_client::{BackChannel, GssProtection, NoCallbacks};
     use vouch_nfs4_server::{CallbackContext, CallbackContexts as _, CallbackId, Flavour, Principal};

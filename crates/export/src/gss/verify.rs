@@ -1,5 +1,4 @@
-//! Verifies RPCSEC_GSS calls and unseals their arguments in place. A batch has the calls of one
-//! read, or long calls of several connections.
+//! A batch has the calls of one read, or long calls of several connections.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +33,6 @@ impl Protected {
                 let (why, detail) = match verdict {
                     Verdict::Genuine(_) => return,
                     Verdict::Dropped => (Refusal::Replay, "came twice or too late"),
-                    // The header is genuine: the context has no sequence numbers left.
                     Verdict::Refused(AuthStat::RPCSEC_GSS_CTX_PROBLEM) => (Refusal::Expired, "the context has no numbers left"),
                     Verdict::Refused(_) => (Refusal::Altered, "the header's checksum does not hold"),
                     Verdict::Garbage => (Refusal::Altered, "the body's checksum does not hold"),

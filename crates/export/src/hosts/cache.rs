@@ -1,4 +1,4 @@
-//! Cache of host names, addresses and netgroups. Access checks read nothing else.
+//! Access checks read only this cache.
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -16,17 +16,15 @@ pub(crate) struct Hosts {
     resolver: Arc<dyn Resolver>,
     known: RwLock<Known>,
     records_names: bool,
-    /// Each audited operation reads this.
     has_names: AtomicBool,
     generation: AtomicU64,
     /// Connections of each address. A connected client is not evicted.
     connected: Mutex<HashMap<IpAddr, usize>>,
-    /// Clients without a record that access checks need.
     requested: Mutex<HashSet<IpAddr>>,
     has_requested: AtomicBool,
     has_changed: AtomicBool,
     clients_max: usize,
-    /// Validity of a disconnected client's record during an outage of the name service.
+    /// During an outage of the name service.
     kept: Duration,
 }
 
@@ -35,8 +33,7 @@ struct Known {
     addresses: HashMap<String, HashSet<IpAddr>>,
     clients: HashMap<IpAddr, ClientRecord>,
     netgroups: HashSet<String>,
-    /// Known members of each netgroup. Finding one proves that the name service knows the netgroup
-    /// now.
+    /// Finding one proves that the name service knows the netgroup now.
     members: HashMap<String, Vec<String>>,
     names_wanted: bool,
 }
@@ -104,9 +101,8 @@ impl Hosts {
         }
     }
 
-    /// Looks up hosts of a new list, and clients if their names matter. Returns hosts without an
-    /// address. A failed look-up keeps old addresses, and old names stay until
-    /// [`Hosts::retain_named`].
+    /// Returns hosts without an address. A failed look-up keeps old addresses, and old names stay
+    /// until [`Hosts::retain_named`].
     pub(crate) fn resolve_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
         let mut unknown = Vec::new();
         let mut resolved = Vec::new();
@@ -134,7 +130,6 @@ impl Hosts {
             }
             known.netgroups.extend(netgroups.iter().cloned());
             known.names_wanted |= names_wanted;
-            // Without a record, clients from before names mattered would keep their state.
             let connected: Vec<IpAddr> =
                 self.connected.lock().keys().copied().filter(|client| !known.clients.contains_key(client)).collect();
             known.clients.keys().copied().chain(connected).collect()
@@ -160,7 +155,7 @@ impl Hosts {
         known.names_wanted = names_wanted;
     }
 
-    /// Blocks on the resolver. A failed look-up keeps the old addresses.
+    /// A failed look-up keeps the old addresses.
     pub(crate) fn refresh_addresses(&self) {
         let hosts: Vec<String> = self.known.read().addresses.keys().filter(|host| host.parse::<IpAddr>().is_err()).cloned().collect();
         for host in hosts {
@@ -173,8 +168,7 @@ impl Hosts {
         }
     }
 
-    /// Refreshes connected clients whose access depends on names. Blocks on the resolver. A failed
-    /// look-up changes nothing.
+    /// Connected clients whose access depends on names. A failed look-up changes nothing.
     pub(crate) fn refresh_clients(&self) {
         if self.known.read().names_wanted {
             self.stale_connected_clients().into_iter().for_each(|client| self.look_up_if_stale(client));
@@ -188,7 +182,6 @@ impl Hosts {
         self.stale_connected_clients()
     }
 
-    /// Oldest first, so that each client gets its turn. O(n log n).
     fn stale_connected_clients(&self) -> Vec<IpAddr> {
         let mut old: Vec<(Option<Instant>, IpAddr)> = {
             let known = self.known.read();
@@ -210,7 +203,6 @@ impl Hosts {
         known.names_wanted && known.is_stale(&client)
     }
 
-    /// True if [`Hosts::look_up_if_stale`] would block on the resolver.
     pub(crate) fn should_look_up(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         (known.names_wanted || self.records_names) && known.is_stale(&client)
@@ -226,7 +218,6 @@ impl Hosts {
         }
     }
 
-    /// During an outage of the name service, the old record stays valid.
     pub(crate) fn look_up(&self, client: IpAddr) {
         let found = self.verified_name(client);
         let (netgroups, before) = {
@@ -244,8 +235,8 @@ impl Hosts {
         };
         let address = client.to_string();
         let own: Vec<&str> = name.iter().map(|name| &**name).chain([address.as_str()]).collect();
-        // By address even without a name: an outage of the client's own reverse zone does not
-        // preserve its membership.
+        // By address even without a name: an outage of the client's reverse zone does not preserve
+        // membership.
         let answer = |group: String| {
             let membership = match (self.membership(&group, &own), had.get(&group)) {
                 (Membership::Uncertain, Some(before)) => *before,
@@ -268,8 +259,8 @@ impl Hosts {
         }
     }
 
-    /// A host is certainly no member only if a known member is found at the same time. The host is
-    /// checked again after the member, because the service may have come back in between.
+    /// A host is certainly no member only if a known member is found at the same time: the host is
+    /// checked again after the member.
     fn membership(&self, group: &str, own: &[&str]) -> Membership {
         let find = || own.iter().find(|host| self.resolver.in_netgroup(group, host));
         if let Some(host) = find() {
@@ -318,7 +309,6 @@ impl Hosts {
 
     /// A disconnected client evicts nobody.
     fn request_lookup(&self, client: IpAddr) {
-        // The lock order elsewhere is connected, then known.
         let connected = self.connected.lock().contains_key(&client);
         if !connected && self.known.read().clients.len() >= self.clients_max {
             return;
@@ -334,8 +324,7 @@ impl Hosts {
         self.has_requested.load(Ordering::Acquire)
     }
 
-    /// Blocks on the resolver. Notifies after each client, so that its state does not wait for
-    /// other look-ups.
+    /// Notifies after each client, so that its state does not wait for other look-ups.
     pub(crate) fn look_up_requested(&self) {
         self.has_requested.store(false, Ordering::Release);
         let requested = std::mem::take(&mut *self.requested.lock());
@@ -362,7 +351,6 @@ impl Hosts {
         self.has_changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Calls `act` after changed results, and again after a panic.
     pub(crate) fn when_changed(&self, act: impl FnOnce()) {
         if self.take_changed() {
             let _again = SetOnPanic(&self.has_changed);
@@ -405,7 +393,7 @@ impl Hosts {
         if !self.has_names.load(Ordering::Relaxed) {
             return None;
         }
-        // Read before the look-up: a concurrent change invalidates the entry.
+        // A concurrent change invalidates the entry.
         let generation = self.generation.load(Ordering::Acquire);
         NAMED_LAST.with_borrow_mut(|last| match last {
             Some((at, of, name)) if (*at, *of) == (generation, client) => name.clone(),
@@ -440,7 +428,7 @@ impl Drop for SetOnPanic<'_> {
 }
 
 const FRESH: Duration = Duration::from_secs(600);
-/// After a failed look-up too, so that connections do not each wait for a dead name service.
+/// Also after a failure, so that connections do not each wait for a dead name service.
 const RETRY: Duration = Duration::from_secs(30);
 /// An outage overnight.
 const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -450,7 +438,6 @@ const CLIENTS_AT_ONCE_MAX: usize = 1024;
 const CLIENTS_MAX: usize = 65_536;
 const FORGET_SHARE: usize = 16;
 
-/// The client itself and another one.
 const MEMBERS_MAX: usize = 2;
 
 #[cfg(test)]

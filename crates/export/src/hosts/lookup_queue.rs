@@ -28,7 +28,6 @@ struct Host<S> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Enqueued<S> {
     Waiting,
-    /// The caller must start the look-up.
     LookUp,
     Full(S),
 }
@@ -64,7 +63,6 @@ impl<S> LookupQueue<S> {
         Enqueued::Waiting
     }
 
-    /// Ends a look-up. Returns its connections, and the host that this thread looks up next.
     pub(crate) fn found(&self, host: IpAddr) -> (Vec<S>, Option<IpAddr>) {
         let mut state = self.state.lock();
         let sockets = state.take(host);

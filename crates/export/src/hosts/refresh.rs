@@ -1,5 +1,5 @@
-//! Schedule of refreshes from the name service. Each kind has its own thread: slow reverse zones do
-//! not delay the loss of rights of an address that a host gave up.
+//! Each kind of refresh has its own thread: slow reverse zones do not delay the loss of an
+//! address's rights.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,6 @@ pub(crate) struct RefreshSchedule {
     every_ms: u64,
     addresses: Round,
     clients: Round,
-    /// Names for audit records only.
     audit_names_due_ms: u64,
     requested: Job,
     lost: Job,
@@ -71,7 +70,6 @@ struct Job {
 }
 
 impl Job {
-    /// False if the job is running.
     fn begin(&self, pool: &Pool, work: impl FnOnce() + Send + 'static) -> bool {
         if self.is_running.swap(true, Ordering::AcqRel) {
             return false;
@@ -85,7 +83,6 @@ impl Job {
     }
 }
 
-/// Ends the mark also after a panic, or if the pool is stopped.
 struct Running(Arc<AtomicBool>);
 
 impl Drop for Running {

@@ -1,5 +1,4 @@
-//! The system's resolver. It blocks, so no worker thread calls it. The only calls into the C
-//! library.
+//! Blocks, so no worker thread calls it. The only calls into the C library.
 #![allow(unsafe_code, reason = "innetgr, getnameinfo and the errors of getaddrinfo have no safe face")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -34,8 +33,8 @@ impl Resolver for System {
             ai_next: std::ptr::null_mut(),
         };
         let mut list = std::ptr::null_mut();
-        // SAFETY: `host` is NUL-terminated and `hints` is initialised; both outlive the call.
-        // `list` is written on success only.
+        // SAFETY: `host` is NUL-terminated and `hints` is initialised. `list` is written on success
+        // only.
         let failed = unsafe { libc::getaddrinfo(host.as_ptr(), std::ptr::null(), &raw const hints, &raw mut list) };
         if failed != 0 {
             return if is_none(failed) { Ok(Vec::new()) } else { Err(NoAnswer) };
@@ -44,11 +43,11 @@ impl Resolver for System {
         let mut next = list;
         // SAFETY: after success this is a null-terminated list that is not freed yet.
         while let Some(entry) = unsafe { next.as_ref() } {
-            // SAFETY: the library sets `ai_addr` to an aligned address of the entry's family.
+            // SAFETY: `ai_addr` is an aligned address of the entry's family.
             addresses.extend(unsafe { ip_of(entry) });
             next = entry.ai_next;
         }
-        // SAFETY: the list came from getaddrinfo, is freed once, and is not used afterwards.
+        // SAFETY: the list came from getaddrinfo and is not used afterwards.
         unsafe { libc::freeaddrinfo(list) };
         Ok(addresses)
     }
@@ -58,7 +57,7 @@ impl Resolver for System {
         let address = socket2::SockAddr::from(SocketAddr::new(address, 0));
         let mut host = [0u8; HOST_LEN_MAX];
         // SAFETY: `address` is a valid socket address of its length. The call writes at most
-        // `HOST_LEN_MAX` bytes to `host` and keeps no pointer.
+        // `HOST_LEN_MAX` bytes and keeps no pointer.
         let failed = unsafe {
             libc::getnameinfo(
                 address.as_ptr().cast(),
@@ -83,8 +82,7 @@ impl Resolver for System {
         let (Ok(group), Ok(host)) = (CString::new(group), CString::new(host)) else { return false };
         crate::identity::as_ourselves();
         let _turn = TURN.lock();
-        // SAFETY: all pointers are null or NUL-terminated and outlive the call. The lock excludes
-        // other calls.
+        // SAFETY: all pointers are null or NUL-terminated. The lock excludes other calls.
         unsafe { innetgr(group.as_ptr(), host.as_ptr(), std::ptr::null(), std::ptr::null()) == 1 }
     }
 }

@@ -1,7 +1,6 @@
-//! Bounded cache of name service answers. Negative answers expire sooner, so that a new account
-//! works soon. During an outage, old answers stay valid within limits: a call waits for the first
-//! look-up that fails, and later calls get the old answer at once while look-ups are repeated in
-//! the background.
+//! Negative answers expire sooner, so that a new account works soon. During an outage old answers
+//! stay valid within limits: a call waits for the first look-up that fails, and later calls get the
+//! old answer while look-ups are repeated in the background.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -46,12 +45,10 @@ struct Entry<T> {
     answer: Answer<T>,
     until_ms: u64,
     last_until_ms: u64,
-    /// The newest look-up failed; the answer is from one before.
     is_last: bool,
     generation: Generation,
 }
 
-/// A clear of the cache drops answers of earlier generations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
@@ -116,8 +113,7 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
         }
     }
 
-    /// Checks thread-local entries first, because each access to the shared table writes shared
-    /// memory.
+    /// Thread-local entries first: each access to the shared table writes shared memory.
     pub(super) fn get(&self, recent: Recent<K, T>, key: &K) -> Option<Answer<T>> {
         recent.with_borrow_mut(|recent| {
             if let Some((_, entry)) = recent.0.iter().flatten().find(|(known, entry)| known == key && self.holds(entry)) {
@@ -134,7 +130,6 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
         entry.generation == self.generation() && clock::mono_ms() < entry.until_ms
     }
 
-    /// Read before the look-up.
     pub(super) fn generation(&self) -> Generation {
         Generation(self.generation.load(Ordering::SeqCst))
     }
@@ -171,7 +166,6 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
         self.entries.clear();
     }
 
-    /// The answer of the last successful look-up, if a later one failed.
     fn last_known(&self, key: &K) -> Option<Answer<T>> {
         let entry = self.entries.get(key)?;
         let is_valid = entry.is_last && entry.generation == self.generation() && clock::mono_ms() < entry.last_until_ms;
@@ -189,8 +183,7 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
 }
 
 impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: Clone + HeapLen + Send + Sync + 'static> Cache<K, T> {
-    /// Waits for a look-up only if the thread may block. `make` makes the look-up, which runs on
-    /// another thread.
+    /// Waits only if the thread may block. `make` runs on another thread.
     pub(super) fn get_or<A>(
         self: &Arc<Self>,
         recent: Recent<K, T>,
@@ -223,7 +216,6 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: Clone + HeapLen + Send + S
         }
     }
 
-    /// The look-up of this key, which may have begun before. `None` if there are too many.
     fn start(
         self: &Arc<Self>,
         key: &K,
@@ -291,9 +283,6 @@ impl From<NameServiceDown> for Unanswered {
     }
 }
 
-/// Listing a directory shows few owners.
 const RECENT_MAX: usize = 4;
-/// An entry and its key without what they point to.
 const ENTRY_LEN: usize = 512;
-/// With some 100 groups.
 const ENTRY_LEN_USUAL: usize = 1024;

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 pub(crate) struct Idmap {
     pub(crate) domain: Option<String>,
     realms: Vec<String>,
-    /// `[Static]`: accounts by principal.
     accounts: HashMap<String, String>,
 }
 

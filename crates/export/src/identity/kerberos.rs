@@ -38,9 +38,9 @@ pub(super) struct PrincipalRules<'a> {
 }
 
 impl PrincipalRules<'_> {
-    /// Identity after squashing; `None` refuses the principal. Precedence: `--principal-map`,
-    /// `[Static]` of idmapd.conf, machine principals (anonymous), rules of the Kerberos library,
-    /// local realms of idmapd.conf. A refusal precedes squashing.
+    /// `None` refuses the principal, before squashing. Precedence: `--principal-map`, `[Static]` of
+    /// idmapd.conf, machine principals (anonymous), rules of the Kerberos library, local realms of
+    /// idmapd.conf.
     pub(super) fn caller(
         &self,
         service: &impl NameService,
@@ -116,7 +116,6 @@ impl PrincipalRules<'_> {
     }
 }
 
-/// `host/NAME`, `nfs/NAME`, `root/NAME`, or `NAME$` of Active Directory.
 fn is_machine(principal: &str) -> bool {
     let primary = principal.rsplit_once('@').map_or(principal, |(primary, _)| primary);
     match primary.split_once('/') {

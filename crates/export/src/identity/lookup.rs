@@ -1,5 +1,5 @@
-//! Look-ups run on threads of their own. A call waits for one only for a limited time, and calls
-//! with the same question share one look-up, so that a slow directory holds no other work up.
+//! Look-ups run on threads of their own. Calls with the same question share one and wait for a
+//! limited time: a slow directory holds no other work up.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -29,8 +29,7 @@ pub(super) struct Lookups {
     pool: Pool,
     /// Longest wait of a call for a look-up.
     wait_ms: u64,
-    /// Until then, calls wait only [`WAIT_SHORT_MS`]: a look-up has failed or took too long. 0
-    /// without an outage.
+    /// Until then, calls wait only [`WAIT_SHORT_MS`]. 0 without an outage.
     trouble_until_ms: AtomicU64,
     refreshes: AtomicUsize,
     started: Counter,
@@ -63,7 +62,6 @@ impl Lookups {
         }
     }
 
-    /// Runs the task on a thread for look-ups. False if the caller's address has too many waiting.
     pub(super) fn run(&self, task: impl FnOnce() + Send + 'static) -> bool {
         let origin = ORIGIN.get();
         if self.pool.is_crowded(origin) {
@@ -116,8 +114,8 @@ impl Lookups {
         }
     }
 
-    /// An answer ends an outage if the same question failed before, or if nothing has failed for a
-    /// while. Users of /etc/passwd are found during outages too.
+    /// If the same question failed before, or nothing has failed for a while: users of /etc/passwd
+    /// are found during outages too.
     pub(super) fn succeeded(&self, failed_before: bool) {
         let (now_ms, trouble_until_ms) = (clock::mono_ms(), self.trouble_until_ms.load(Ordering::Relaxed));
         if trouble_until_ms == 0 || !failed_before && now_ms < trouble_until_ms + TROUBLE_MS {
@@ -129,7 +127,6 @@ impl Lookups {
         }
     }
 
-    /// Logs that a call gets NFS4ERR_DELAY.
     pub(super) fn refuse(&self, caller: &str, client: SocketAddr) {
         self.refused.add(1);
         if let Some(omitted) = self.refusal_lines.lock().admit(client.ip(), clock::mono_ms()) {
@@ -158,7 +155,6 @@ impl Lookups {
     }
 }
 
-/// A look-up in progress. Calls with the same question wait for it.
 pub(super) struct PendingLookup<T> {
     pub(super) began_ms: u64,
     pub(super) generation: Generation,
@@ -176,7 +172,6 @@ impl<T: Clone> PendingLookup<T> {
         self.answered.notify_all();
     }
 
-    /// `None` after the time.
     pub(super) fn wait(&self, longest: Duration) -> Option<Answer<T>> {
         let mut answer = self.answer.lock();
         self.answered.wait_while_for(&mut answer, |answer| answer.is_none(), longest);

@@ -1,5 +1,3 @@
-//! AUTH_SYS numbers and Kerberos principals become local identities.
-
 mod cache;
 mod idmap;
 mod kerberos;

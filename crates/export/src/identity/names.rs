@@ -1,5 +1,5 @@
-//! Implements `Identity` by the system's name service, with bounded caches. Without a cached
-//! answer, a worker learns that the call would block.
+//! Bounded caches of the system's name service. Without a cached answer, a worker learns that the
+//! call would block.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -25,7 +25,6 @@ use crate::monitoring::status::{NameServiceStatus, RefusalStatus};
 pub struct IdentityLives {
     /// An answer is asked for again after this time.
     pub known: Duration,
-    /// It lives so long while the name service does not answer.
     pub outage: Duration,
     /// Longest wait of a call for the name service.
     pub wait: Duration,
@@ -46,7 +45,6 @@ impl From<IdentityLives> for Lifetimes {
     }
 }
 
-/// Configuration of the mapping from callers to accounts.
 pub(crate) struct AccountRules {
     pub(crate) idmap: Idmap,
     pub(crate) groups: GroupSource,
@@ -192,7 +190,6 @@ thread_local! {
 const CALLERS_MAX: usize = 32_768;
 const NAMES_MAX: usize = 16_384;
 
-/// A new account works after this time.
 const MISSING_MS_MAX: u64 = 30_000;
 const SILENCE_MS: u64 = 1_000;
 

@@ -1,5 +1,5 @@
-//! Users and groups from the modules of the name service switch. Blocks. Each module reports its own
-//! failure, which the functions of the C library hide (see `nsswitch.rs`). nscd(8) is not asked.
+//! The modules of the name service switch. Each reports its own failure, which the functions of the
+//! C library hide (see `nsswitch.rs`). nscd(8) is not asked.
 #![allow(unsafe_code, reason = "the modules have a C interface only")]
 
 use std::collections::HashMap;
@@ -35,7 +35,6 @@ pub(super) fn group_by_name(name: &str) -> Result<Option<u32>, ServiceFailed> {
     first(&switch.nsswitch.group, |service| by_name(&switch, service, "getgrnam_r", &name, GROUP_LEN, |group| read_group(group).1))
 }
 
-/// All groups of the user, `gid` among them.
 pub(super) fn groups(user: &str, gid: u32) -> Result<Vec<u32>, ServiceFailed> {
     let Ok(user) = CString::new(user) else { return Ok(Vec::new()) };
     let switch = Switch::current();
@@ -45,11 +44,9 @@ pub(super) fn groups(user: &str, gid: u32) -> Result<Vec<u32>, ServiceFailed> {
     Ok(groups)
 }
 
-/// nsswitch.conf as it is now, with the functions of its modules.
 struct Switch {
     nsswitch: Nsswitch,
     stamp: Option<Stamp>,
-    /// Addresses of functions; `None` for a module that is not installed.
     symbols: Mutex<HashMap<(String, &'static str), Option<usize>>>,
 }
 
@@ -73,7 +70,7 @@ impl Switch {
     }
 }
 
-/// Address of a module's function. The C library contains the module `files` itself.
+/// The C library contains the module `files` itself.
 fn find_symbol(service: &str, function: &str) -> Option<usize> {
     if !service.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')) {
         return None;
@@ -85,8 +82,8 @@ fn find_symbol(service: &str, function: &str) -> Option<usize> {
         return Some(builtin as usize);
     }
     let library = CString::new(format!("libnss_{service}.so.2")).ok()?;
-    // SAFETY: the name is NUL-terminated. The administrator names the module in nsswitch.conf, and
-    // every program on the system runs its code. It is never unloaded.
+    // SAFETY: the name is NUL-terminated. Every program on the system runs the code of this module.
+    // It is never unloaded.
     let library = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) };
     if library.is_null() {
         return None;
@@ -112,7 +109,7 @@ fn by_name<R, T>(
     let address = switch.symbol(service, function)?;
     // SAFETY: every module defines its functions of this name with this signature (nss.h of glibc).
     let ask = unsafe { std::mem::transmute::<*const c_void, ByName<R>>(address as *const c_void) };
-    // SAFETY: the pointers are valid during the call, and the buffer has the given length.
+    // SAFETY: the pointers are valid during the call; `len` is the buffer's.
     Some(with_buffer(len, read, |record, buffer, len, errno| unsafe { ask(name.as_ptr(), record, buffer, len, errno) }))
 }
 
@@ -120,11 +117,11 @@ fn by_id<R, T>(switch: &Switch, service: &str, function: &'static str, id: u32, 
     let address = switch.symbol(service, function)?;
     // SAFETY: as in `by_name`.
     let ask = unsafe { std::mem::transmute::<*const c_void, ById<R>>(address as *const c_void) };
-    // SAFETY: the pointers are valid during the call, and the buffer has the given length.
+    // SAFETY: the pointers are valid during the call; `len` is the buffer's.
     Some(with_buffer(len, read, |record, buffer, len, errno| unsafe { ask(id, record, buffer, len, errno) }))
 }
 
-/// Repeats the call with a larger buffer if the record does not fit: a group comes with its members.
+/// A group comes with its members, so a record may need a larger buffer.
 fn with_buffer<R, T>(
     mut len: usize,
     read: impl Fn(&R) -> T,
@@ -135,8 +132,7 @@ fn with_buffer<R, T>(
         let mut buffer: Vec<c_char> = Vec::with_capacity(len);
         let mut errno = 0;
         match ask(record.as_mut_ptr(), buffer.as_mut_ptr(), buffer.capacity(), &raw mut errno) {
-            // SAFETY: after success the module has filled the record, whose pointers lead into the
-            // buffer, which is still alive.
+            // SAFETY: the module has filled the record, whose pointers lead into the living buffer.
             SUCCESS => return Outcome::Found(read(unsafe { record.assume_init_ref() })),
             NOT_FOUND => return Outcome::NotFound,
             TRY_AGAIN if errno == libc::ERANGE && len < BUFFER_LEN_MAX => len *= 4,
@@ -157,11 +153,10 @@ fn text(name: *const c_char) -> String {
     if name.is_null() {
         return String::new();
     }
-    // SAFETY: a name in the record of a module is NUL-terminated and lies in the buffer.
+    // SAFETY: a NUL-terminated name in the buffer.
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// Groups of the user in one service.
 fn member_of(address: usize, user: &CStr, gid: u32) -> Outcome<Vec<u32>> {
     // SAFETY: every module defines `initgroups_dyn` with this signature.
     let ask = unsafe { std::mem::transmute::<*const c_void, InitGroups>(address as *const c_void) };
@@ -171,7 +166,7 @@ fn member_of(address: usize, user: &CStr, gid: u32) -> Outcome<Vec<u32>> {
     if list.is_null() {
         return Outcome::Failed(libc::ENOMEM);
     }
-    // SAFETY: the pointers are valid during the call, and the list has room for `size` entries.
+    // SAFETY: the pointers are valid, and the list has room for `size` entries.
     let status = unsafe { ask(user.as_ptr(), gid, &raw mut count, &raw mut size, &raw mut list, GROUPS_MAX, &raw mut errno) };
     let count = usize::try_from(count.min(size)).unwrap_or(0);
     // SAFETY: modules write the first `count` entries and keep `list` valid.

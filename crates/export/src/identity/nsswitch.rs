@@ -1,8 +1,7 @@
-//! Parser of nsswitch.conf(5) for users and groups, and the order in which its services are asked.
-//!
-//! The C library's functions hide failures: `getgrouplist` leaves out the groups of a directory that
-//! does not answer, and a service at the end of the line turns an outage into "no such user". Here a
-//! failed service is an error, unless another one knows the answer.
+//! Order of services in nsswitch.conf(5). The C library hides failures: `getgrouplist` leaves out
+//! the groups of a directory that does not answer, and a service at the end of the line turns an
+//! outage into "no such user". Here a failed service is an error, unless another one knows the
+//! answer.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Nsswitch {
@@ -18,7 +17,6 @@ pub(super) struct Step {
     ends: Ends,
 }
 
-/// Outcomes after which no later service is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends {
     success: bool,
@@ -32,12 +30,10 @@ impl Default for Ends {
     }
 }
 
-/// Outcome of one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome<T> {
     Found(T),
     NotFound,
-    /// The error number.
     Failed(i32),
 }
 
@@ -96,7 +92,7 @@ impl Ends {
     }
 }
 
-/// The first answer. `ask` returns `None` for a service that is not installed.
+/// `ask` returns `None` for a service that is not installed.
 pub(super) fn first<T>(steps: &[Step], mut ask: impl FnMut(&str) -> Option<Outcome<T>>) -> Result<Option<T>, ServiceFailed> {
     let mut failed = None;
     for Step { service, ends } in steps {
@@ -116,7 +112,7 @@ pub(super) fn first<T>(steps: &[Step], mut ask: impl FnMut(&str) -> Option<Outco
     failed.map_or(Ok(None), Err)
 }
 
-/// The answers of all services together. The list of a user's groups is complete or an error.
+/// All services together: the list of a user's groups is complete or an error.
 pub(super) fn all<T>(nsswitch: &Nsswitch, mut ask: impl FnMut(&str) -> Option<Outcome<Vec<T>>>) -> Result<Vec<T>, ServiceFailed> {
     let (steps, success_ends) = match &nsswitch.initgroups {
         Some(steps) => (steps, true),

@@ -7,7 +7,6 @@ use std::fmt;
 pub(crate) struct PrincipalMap {
     lines: Vec<(Box<str>, Account)>,
     exact: HashMap<Box<str>, usize>,
-    /// Lines with a star, in order.
     patterns: Vec<usize>,
 }
 
@@ -110,7 +109,6 @@ fn read_line(line: &[u8]) -> Result<Line, (String, &'static str)> {
     Ok(Some((pattern.into(), account)))
 }
 
-/// A star matches any characters except `/` and `@`.
 fn fits(pattern: &str, principal: &str) -> bool {
     let (pattern, principal) = (pattern.as_bytes(), principal.as_bytes());
     let (mut p, mut n) = (0, 0);
@@ -142,7 +140,6 @@ fn fits(pattern: &str, principal: &str) -> bool {
 /// One line for each user of a large site.
 const LINES_MAX: usize = 1_000_000;
 const FAULTS_MAX: usize = 8;
-/// The Kerberos library allows a few hundred bytes.
 const PRINCIPAL_LEN_MAX: usize = 1024;
 const NAME_LEN_MAX: usize = 256;
 

@@ -1,5 +1,3 @@
-//! Users and groups of the system. Blocks.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,7 +29,6 @@ pub(crate) trait NameService: Send + Sync {
     fn group(&self, gid: u32) -> Result<Option<String>, NameServiceDown>;
     fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown>;
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown>;
-    /// Maps by `auth_to_local` of krb5.conf.
     fn local_name(&self, principal: &str) -> LocalName;
 }
 

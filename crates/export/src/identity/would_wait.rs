@@ -1,4 +1,4 @@
-//! Thread-local flag: the call stopped because of a name service look-up.
+//! The call stopped because of a name service look-up.
 
 use std::cell::Cell;
 

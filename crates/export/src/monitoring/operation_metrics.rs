@@ -1,5 +1,4 @@
-//! Metrics of NFS operations, on the hot path: relaxed counters, and one look-up for each
-//! connection.
+//! On the hot path: relaxed counters, and one look-up for each connection.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +17,6 @@ use crate::monitoring::counter::Counter;
 
 pub(crate) struct Metrics {
     shards: Mutex<Shards>,
-    /// Bounded by the number of statuses.
     statuses: RwLock<HashMap<u32, Arc<Counter>>>,
     clients: RwLock<HashMap<IpAddr, Arc<Totals>>>,
     other_clients: Arc<Totals>,
@@ -201,7 +199,6 @@ impl Default for Operations {
 }
 
 impl Operations {
-    /// One thread writes, so a load and a store suffice.
     fn add(&self, number: usize, failed: bool) {
         let bump = |count: &AtomicU64| count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let [done, bad] = &self.0[number];

@@ -1,4 +1,4 @@
-//! The callers that were refused last, with the fault that `vouch check` names.
+//! For `vouch check`.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

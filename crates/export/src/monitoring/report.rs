@@ -1,5 +1,3 @@
-//! Metrics for Prometheus, health, and the status.
-
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -149,7 +147,6 @@ impl Report {
     }
 }
 
-/// Name, help and value.
 type Sample<T> = (&'static str, &'static str, T);
 
 impl Report {

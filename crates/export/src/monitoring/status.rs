@@ -10,18 +10,15 @@ pub struct Status {
     pub connections: usize,
     pub waiting_calls: usize,
     pub waiting_threads: usize,
-    /// Skipped because too many calls waited.
     pub held_back: u64,
     pub clients_displaced: u64,
     /// EXCHANGE_IDs and SETCLIENTIDs that a full table refused.
     pub clients_refused: u64,
     pub copies: usize,
-    /// None if TLS is not offered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
     #[serde(default)]
     pub name_service: NameServiceStatus,
-    /// Callers that were refused last.
     #[serde(default)]
     pub refusals: Vec<RefusalStatus>,
     pub exports: Vec<ExportStatus>,
@@ -54,20 +51,16 @@ pub struct ClientStatus {
     /// none, tls or mtls, as in exports(5); `None` if the client has no connection now.
     #[serde(default)]
     pub xprtsec: Option<String>,
-    /// Name in the client's certificate.
     #[serde(default)]
     pub certificate: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct TlsStatus {
-    /// Name in the server's certificate.
     pub certificate: String,
     pub fingerprint: String,
-    /// In seconds since 1970.
     pub not_after: i64,
     pub days_left: i64,
-    /// Open connections.
     pub tls: usize,
     pub mtls: usize,
     pub handshakes: u64,
@@ -88,18 +81,14 @@ pub struct ErrorStatus {
 pub struct SiteStatus {
     pub addresses: Vec<String>,
     pub state: String,
-    /// None without Kerberos.
     pub keytab: Option<String>,
 }
 
-/// Look-ups of users and groups.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NameServiceStatus {
     pub lookups: u64,
     pub failed: u64,
-    /// A call waited in vain.
     pub late: u64,
-    /// Calls that got NFS4ERR_DELAY.
     pub refused: u64,
     pub waiting: usize,
     /// Time since the first look-up that failed; `None` if the name service answers.
@@ -110,7 +99,6 @@ pub struct NameServiceStatus {
 pub struct RefusalStatus {
     /// Name in docs/troubleshooting.md.
     pub fault: String,
-    /// Empty if the caller is not known.
     pub caller: String,
     pub address: String,
     pub reason: String,

@@ -9,7 +9,6 @@ pub(crate) struct Traffic {
     /// Closed because the look-up of the host name timed out or was refused.
     pub(crate) unnamed: Counter,
     pub(crate) closed: Counter,
-    /// Closed because the peer broke RPC, or timed out.
     pub(crate) closed_broken: Counter,
     pub(crate) closed_slow: Counter,
     pub(crate) calls: Counter,

@@ -1,4 +1,4 @@
-//! Opens state, audit trail, exports and sockets. Gives up privileges before any thread starts.
+//! Gives up privileges before any thread starts.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -67,7 +67,6 @@ impl Sockets {
             }
         }
         let page = config.metrics.map(|address| TcpListener::bind(address).map_err(failed(address))).transpose()?;
-        // Replaces an old socket: the caller has the lock of the directory.
         let control = StatusSocket::bind(&control_path(&config.state)).map_err(system("control socket"))?;
         let sockets = [Some(control), StatusSocket::open(DaemonKind::Export, config.runtime_directory.as_deref())];
         let status = StatusListeners { page, sockets: sockets.into_iter().flatten().collect() };
@@ -76,11 +75,8 @@ impl Sockets {
 }
 
 impl Server {
-    /// Opens exports, state and sockets. Gives up unneeded privileges of the calling thread and of
-    /// all threads that it starts later: call it before any thread starts.
-    ///
-    /// # Errors
-    /// Exports or state cannot be served, or an address is in use.
+    /// Gives up unneeded privileges of the calling thread and of all threads that it starts later:
+    /// call it before any thread starts.
     pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
         let replica_faults = Arc::new(audit::ReplicaFaultReporter::default());
         let fault_observer = config.audit.is_some().then(|| replica_faults.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
@@ -108,7 +104,7 @@ impl Server {
         let rights = privileges::reduce().map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
         let (polls, inboxes) = open_inboxes(threads)?;
 
-        // The audit trail opens before the trees, whose replicas may send false data.
+        // Replicas of trees may send false data, which the trail records.
         let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone(), hooks.disk)).transpose()?.map(Arc::new);
         audit.iter().for_each(|audit| hooks.replica_faults.attach(audit));
         let loaded = sources.load()?;
@@ -156,7 +152,6 @@ impl Server {
         Ok(Server { driver, report, reloader, polls, sockets, warnings, rights, resolve_every, opener: None, _state: state })
     }
 
-    /// An address has the real port where port 0 was given.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.sockets.addresses
     }
@@ -173,7 +168,6 @@ impl Server {
         &self.warnings
     }
 
-    /// The user of all access to files, if the server cannot act as each caller.
     pub fn acting_user(&self) -> Option<u32> {
         match self.rights {
             privileges::Rights::EachCaller => None,
@@ -207,7 +201,6 @@ fn open_accounts(config: &mut ExportConfig, names: Arc<dyn NameService>) -> Resu
     Ok((domain, accounts))
 }
 
-/// The certificates, and the strongest transport that they allow.
 fn open_tls(config: &mut ExportConfig, domain: &str) -> Result<(Option<Arc<Tls>>, Transport), ExportError> {
     let tls = config.tls.take().map(|tls| Tls::open(tls, domain.to_owned())).transpose()?.map(Arc::new);
     let offered = match tls.as_ref().map(|tls| tls.credentials().accepts_clients()) {
@@ -302,7 +295,6 @@ fn read_idmap(path: Option<&PathBuf>) -> Result<Idmap, ExportError> {
     let default = PathBuf::from("/etc/idmapd.conf");
     match std::fs::read_to_string(path.unwrap_or(&default)) {
         Ok(text) => Ok(Idmap::parse(&text)),
-        // Only a file that the user named must exist.
         Err(_) if path.is_none() => Ok(Idmap::default()),
         Err(source) => Err(ExportError::Idmap { path: path.unwrap_or(&default).clone(), source }),
     }

@@ -23,6 +23,7 @@ impl Server {
     /// second.
     ///
     /// # Errors
+    ///
     /// A thread cannot start or ends by itself, or the audit policy halts the server.
     pub fn run(mut self, stop: impl Fn() -> bool) -> Result<(), ExportError> {
         let system = |source| ExportError::System { doing: "threads", source };

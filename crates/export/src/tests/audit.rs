@@ -35,7 +35,6 @@ fn config(directory: &Path, rules: Option<&str>, keeping: WriterOptions) -> Audi
     AuditConfig { trail, deny: Vec::new() }
 }
 
-/// A new trail.
 fn configured(rules: Option<&str>) -> (tempfile::TempDir, AuditConfig) {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), rules, WriterOptions::default());
@@ -404,8 +403,6 @@ fn reduced_auditing_is_recorded_at_start() {
     };
     assert_eq!(start(first.clone()), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);
-    // Weaker policy, later durability, fewer rules, an export removed from `deny`, and a missing
-    // file of the last configuration.
     assert_eq!(again(&|config| config.trail.keeping.policy = Policy::Count), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|config| config.deny = vec!["/srv".into()]), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);

@@ -47,7 +47,6 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// No host has a name.
 pub(crate) struct Nobody;
 
 impl Resolver for Nobody {
@@ -144,7 +143,6 @@ fn owner(xid: u32, path: &[&str]) -> Vec<u8> {
     compound(xid, &ops)
 }
 
-/// Asks the name service for the groups of a user of its own.
 fn attributes_as_user(xid: u32) -> Vec<u8> {
     compound_of(1000 + xid, xid, &[Args::Putrootfh, lookup("data"), Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[1]) })])
 }

@@ -1,5 +1,3 @@
-//! TLS state of a connection: clear, in a handshake, or open.
-
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -32,7 +30,6 @@ impl Drop for HandshakeInProgress {
 }
 
 pub(crate) enum HandshakeEnd {
-    /// The handshake waits for the peer.
     Wait,
     /// There may be more bytes to read (edge-triggered).
     More,
@@ -42,7 +39,6 @@ pub(crate) enum HandshakeEnd {
 }
 
 impl PeerTls {
-    /// Follows the reply to an AUTH_TLS probe.
     pub(crate) fn begin(tls: &Arc<Tls>, connection: &Connection, now_ms: u64) -> Result<Self, String> {
         let address = connection.peer().ip();
         if !tls.begin_handshake(address) {
@@ -65,7 +61,6 @@ impl PeerTls {
 }
 
 impl HandshakeInProgress {
-    /// Reads once from the socket and continues.
     pub(crate) fn advance(&mut self, connection: &Connection) -> HandshakeEnd {
         let Some(handshake) = self.handshake.take() else { return HandshakeEnd::Closed };
         let mut bytes = [0; READ_LEN];
@@ -80,7 +75,6 @@ impl HandshakeInProgress {
         };
         let mut out = Vec::new();
         let step = handshake.advance(&bytes[..len], &mut out);
-        // The alert tells the peer the reason.
         connection.send_handshake(&out);
         match step {
             Ok(Step::More(handshake)) => {

@@ -1,7 +1,6 @@
-//! RPC-with-TLS (RFC 9289): credentials and their reload, handshakes, and sealed output.
-//!
-//! Workers run the handshakes between their other work, at most half of the time when other clients
-//! wait. Sealing happens under the lock of a connection's output, opening in its receive buffer.
+//! RPC-with-TLS (RFC 9289). Workers run handshakes between their other work, at most half of the
+//! time when other clients wait. Sealing happens under the lock of a connection's output, opening
+//! in its receive buffer.
 
 mod certificate_map;
 mod handshake;

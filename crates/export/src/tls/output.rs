@@ -1,5 +1,5 @@
-//! Seals the output of a connection. Plain output stays in its queue until the socket takes it.
-//! Only then is file data read and sealed, straight into the record that is sent.
+//! File data is read and sealed only when the socket takes it, straight into the record that is
+//! sent.
 
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
@@ -14,33 +14,29 @@ use crate::transport::send::Sent;
 
 #[derive(Default)]
 pub(crate) struct TlsOutput {
-    /// `None` during the handshake.
     sealer: Option<Sealer>,
-    /// Records that the socket did not take.
     records: Option<Records>,
     /// Messages of the handshake and of the session, which follow the records.
     messages: Vec<u8>,
     messages_sent: usize,
 }
 
-/// A buffer of sealed records, and the part of it that waits.
 struct Records {
     buffer: Vec<u8>,
     at: usize,
     end: usize,
 }
 
-/// Records of one system call: they fit the second-level cache of a core, and one reply of 1 MiB
-/// with its header takes four calls.
+/// They fit the second-level cache of a core, and one reply of 1 MiB with its header takes four
+/// calls.
 const RECORDS_AT_ONCE: usize = 17;
 const RECORD_LEN: usize = HEADER_LEN + PLAIN_LEN_MAX + TAIL_LEN;
 
 thread_local! {
-    /// Buffers of all connections of a thread: an idle connection has none.
     static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Further buffers are freed. They belong to connections whose sockets were full.
+/// They belong to connections whose sockets were full.
 const SPARE_BUFFERS_MAX: usize = 4;
 
 impl Records {
@@ -49,7 +45,6 @@ impl Records {
         Records { buffer, at: 0, end: 0 }
     }
 
-    /// Returns false if the socket is full.
     fn send(&mut self, socket: BorrowedFd<'_>, sent: &mut u64) -> io::Result<bool> {
         let n = send_some(socket, &self.buffer[self.at..self.end])?;
         self.at += n;
@@ -84,7 +79,6 @@ impl TlsOutput {
         self.sealer.as_mut().map_or(Ok(()), |sealer| sealer.update_key(&mut self.messages))
     }
 
-    /// Sends close_notify.
     pub(crate) fn close(&mut self) -> Result<(), TlsError> {
         self.sealer.take().map_or(Ok(()), |mut sealer| sealer.close(&mut self.messages))
     }
@@ -93,8 +87,7 @@ impl TlsOutput {
         self.records.as_ref().map_or(0, |records| records.end - records.at) + self.messages.len() - self.messages_sent
     }
 
-    /// Seals and sends as much as the socket takes. `sent` counts bytes on the wire; `done` gets
-    /// buffers of sealed replies.
+    /// `sent` counts bytes on the wire; `done` gets buffers of sealed replies.
     pub(crate) fn send(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -117,7 +110,6 @@ impl TlsOutput {
         }
     }
 
-    /// Returns false if the socket is full.
     fn flush(&mut self, socket: BorrowedFd<'_>, sent: &mut u64) -> io::Result<bool> {
         if let Some(records) = &mut self.records {
             if !records.send(socket, sent)? {
@@ -138,8 +130,7 @@ impl TlsOutput {
     }
 }
 
-/// Fills `buffer` with records, all but the last of full length. Small replies share a record.
-/// Returns the length of the records.
+/// All but the last of full length. Small replies share a record.
 fn seal_records(sealer: &mut Sealer, buffer: &mut [u8], output: &mut Output, done: &mut impl FnMut(Vec<u8>)) -> io::Result<usize> {
     let count = RECORDS_AT_ONCE.min(usize::try_from(sealer.records_left()).unwrap_or(usize::MAX));
     let len = fill(&mut buffer[..count * RECORD_LEN], output)?;
@@ -151,8 +142,6 @@ fn seal_records(sealer: &mut Sealer, buffer: &mut [u8], output: &mut Output, don
     Ok(end)
 }
 
-/// Copies the front of the output to where the records have their plaintext. Returns the number of
-/// bytes.
 fn fill(records: &mut [u8], output: &Output) -> io::Result<usize> {
     let room = records.len() / RECORD_LEN * PLAIN_LEN_MAX;
     let (mut len, mut failed) = (0, None);
@@ -179,7 +168,6 @@ fn fill(records: &mut [u8], output: &Output) -> io::Result<usize> {
     failed.map_or(Ok(len), Err)
 }
 
-/// The parts of records that hold the plaintext from `at` on.
 fn parts(records: &mut [u8], at: usize, mut len: usize) -> impl Iterator<Item = &mut [u8]> {
     let mut start = at % PLAIN_LEN_MAX;
     records.chunks_exact_mut(RECORD_LEN).skip(at / PLAIN_LEN_MAX).map_while(move |record| {
@@ -193,7 +181,7 @@ fn parts(records: &mut [u8], at: usize, mut len: usize) -> impl Iterator<Item = 
     })
 }
 
-/// If the file was shortened, zeros fill the promised length, like a concurrent read.
+/// If the file was shortened, zeros fill the promised length.
 fn read_span(span: &FileSpan, from: usize, mut parts: &mut [IoSliceMut<'_>]) -> io::Result<()> {
     let mut offset = span.offset + from as u64;
     while !parts.is_empty() {
@@ -211,7 +199,6 @@ fn read_span(span: &FileSpan, from: usize, mut parts: &mut [IoSliceMut<'_>]) -> 
     Ok(())
 }
 
-/// Less than all if the socket is full.
 fn send_some(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     match rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)) {
         Ok(n) => Ok(n),

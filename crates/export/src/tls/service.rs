@@ -1,5 +1,3 @@
-//! Credentials in force, their reload, limits of handshakes, and counters.
-
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -39,11 +37,9 @@ pub(crate) struct Fresh {
 
 pub(crate) struct Tls {
     config: TlsConfig,
-    /// Domain of users in certificates.
     domain: String,
     credentials: RwLock<Arc<ServerCredentials>>,
     map: RwLock<Arc<CertificateMap>>,
-    /// Last changes of the files.
     seen: Mutex<Vec<Option<SystemTime>>>,
     warned_ms: Mutex<Option<u64>>,
     lines: Mutex<Throttle>,
@@ -87,7 +83,6 @@ impl Tls {
 
     /// Reads all files anew. Nothing changes until [`Tls::apply`].
     pub(crate) fn read(&self) -> Result<Fresh, TlsServiceError> {
-        // A faulty file is reported once for each change.
         *self.seen.lock() = changes(&self.config);
         ServerCredentials::load(&self.config.files)
             .map_err(TlsServiceError::from)
@@ -110,7 +105,6 @@ impl Tls {
         self.warn_of_expiry();
     }
 
-    /// Called each minute. True if renewed files are in force now.
     pub(crate) fn reload_if_changed(&self) -> bool {
         self.lines.lock().expire(clock::mono_ms());
         self.warn_of_expiry();
@@ -148,7 +142,6 @@ impl Tls {
         Ok(ClientCertificate { fingerprint: certificate.fingerprint, name: certificate.name, user })
     }
 
-    /// Returns false if too many handshakes are in progress.
     pub(crate) fn begin_handshake(&self, address: IpAddr) -> bool {
         let open = self.in_handshake.load(std::sync::atomic::Ordering::Relaxed);
         if !self.handshaking.enter(address, HANDSHAKES_PER_ADDRESS_MAX, HANDSHAKES_MAX.saturating_sub(open)) {

@@ -1,4 +1,4 @@
-//! Assigns each connection to the worker with the fewest.
+//! To the worker with the fewest connections.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -50,7 +50,6 @@ fn take_all(listener: &mio::net::TcpListener, driver: &Arc<Driver>) -> bool {
         match listener.accept() {
             Ok((socket, peer)) => admit(socket.into(), peer, driver),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-            // This error belongs to one new connection (accept(2)).
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection; retrying after a pause");
@@ -71,12 +70,11 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
         return;
     }
     driver.traffic.accepted.add(1);
-    // A failure here does no harm.
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
     let _ = socket.set_nodelay(true);
-    // If exports name hosts by pattern or netgroup, a look-up precedes the first call. A slow name
-    // service delays only such connections.
+    // If exports name hosts by pattern or netgroup. A slow name service delays only such
+    // connections.
     if !driver.hosts.must_look_up(peer.ip()) {
         look_up_audit_name(peer.ip(), driver);
         return assign(socket, peer, driver);
@@ -93,7 +91,6 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
 
 /// For audit records only. The first records may lack the name.
 fn look_up_audit_name(host: IpAddr, driver: &Arc<Driver>) {
-    // A periodic refresh replaces look-ups above the queue's limit.
     if driver.hosts.should_look_up(host) && driver.audit_lookups.enter(host, (), clock::mono_ms()) == Enqueued::LookUp {
         let shared = driver.clone();
         driver.names.submit(TaskOrigin::Server, move || {
@@ -106,7 +103,7 @@ fn look_up_audit_name(host: IpAddr, driver: &Arc<Driver>) {
     }
 }
 
-/// Has its own queue: slow reverse zones do not delay look-ups that decide about access.
+/// Slow reverse zones do not delay look-ups that decide about access.
 pub(crate) fn refresh_audit_names(driver: &Arc<Driver>) {
     driver.hosts.stale_recorded_clients().into_iter().for_each(|host| look_up_audit_name(host, driver));
 }
@@ -121,8 +118,8 @@ fn find_names(first: IpAddr, driver: &Driver) {
     }
 }
 
-/// Ends long waits for a host name. An earlier record serves. Other connections are closed and come
-/// back: without a name, the client would not see the export.
+/// An earlier record serves. Other connections are closed: without a name, the client would not see
+/// the export.
 fn expire(driver: &Driver) {
     driver.audit_lookups.expire(clock::mono_ms());
     for (host, (socket, peer)) in driver.host_lookups.expire(clock::mono_ms()) {

@@ -1,5 +1,5 @@
-//! Connections to the callback addresses of 4.0 clients (RFC 7530 §16.33), one for each address.
-//! Dedicated threads connect; then a worker owns the connection.
+//! To the callback addresses of 4.0 clients (RFC 7530 §16.33). Dedicated threads connect; then a
+//! worker owns the connection.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,7 +18,6 @@ pub(crate) struct CallbackDialers {
 }
 
 pub(crate) enum Target {
-    /// Callbacks that wait for a thread that connects.
     Connecting(Vec<QueuedCallback>),
     Connected(ConnectionId),
 }
@@ -28,7 +27,6 @@ impl CallbackDialers {
         CallbackDialers { pool: Pool::new("callback-dial", CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX, || ()), targets: Mutex::default() }
     }
 
-    /// Returns the callbacks that waited.
     pub(crate) fn connected(&self, address: SocketAddr, id: ConnectionId) -> Vec<QueuedCallback> {
         match self.targets.lock().insert(address, Target::Connected(id)) {
             Some(Target::Connecting(queue)) => queue,

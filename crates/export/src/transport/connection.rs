@@ -1,5 +1,3 @@
-//! A connection without its input, which the worker has.
-
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -34,21 +32,17 @@ pub(crate) struct Connection {
     output: Mutex<Outbound>,
     /// Client certificates, the client's own first, to verify them again later.
     certificates: OnceLock<Vec<CertificateDer<'static>>>,
-    /// Calls in a pool or group commit, and replies that wait for records.
     waiting: AtomicUsize,
     shares: Arc<AddressShares>,
-    /// The worker stopped reading until output leaves.
     paused: AtomicBool,
     failed: AtomicBool,
     long_replies: AtomicBool,
-    /// Monotonic; 0 if the socket is not full.
     full_since_ms: AtomicU64,
     sent_len: AtomicU64,
     callbacks: Mutex<Vec<Outstanding>>,
     has_sent_callbacks: AtomicBool,
 }
 
-/// Output and its protection, under one lock.
 #[derive(Default)]
 struct Outbound {
     queue: Output,
@@ -130,8 +124,7 @@ impl Connection {
         self.send([reply], |_| {});
     }
 
-    /// Sends a reply whose records are durable. The worker seals it with others: the recovery and
-    /// audit threads serve all connections and would seal one by one.
+    /// The worker seals it with others: the recovery and audit threads serve all connections.
     pub(crate) fn send_durable(self: &Arc<Self>, reply: Outgoing) {
         if reply.is_ready() {
             return self.send([reply], |_| {});
@@ -140,8 +133,7 @@ impl Connection {
         self.inbox.post(Message::ReplyDurable(self.clone(), reply));
     }
 
-    /// Sends as much as the socket takes; the worker sends the rest. After an error the worker
-    /// closes the connection.
+    /// The worker sends the rest, or closes the connection after an error.
     pub(crate) fn send(&self, records: impl IntoIterator<Item = Outgoing>, done: impl FnMut(Vec<u8>)) {
         let mut output = self.output.lock();
         let was_empty = output.is_empty();
@@ -199,7 +191,7 @@ impl Connection {
         self.sent_len.fetch_add(sent, Ordering::Relaxed);
     }
 
-    /// All later output is under TLS. Returns false if output in clear text still waits.
+    /// False if output in clear text still waits.
     pub(crate) fn begin_tls(&self) -> bool {
         let mut output = self.output.lock();
         let is_clean = output.is_empty() && output.tls.is_none() && !self.has_waiting();
@@ -237,13 +229,12 @@ impl Connection {
         self.flush(&mut output, |_| {});
     }
 
-    /// True: the worker must stop reading. It gets a message when that changes.
+    /// The worker must stop reading, until a message.
     pub(crate) fn pause(&self) -> bool {
         if !self.is_overloaded() {
             return false;
         }
         self.paused.store(true, Ordering::SeqCst);
-        // Output may have left between the check and the flag.
         if self.is_overloaded() {
             return true;
         }
@@ -294,12 +285,10 @@ impl Connection {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// No waiting call, and no reply to send or to make durable.
     pub(crate) fn is_quiet(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) == 0 && self.output.lock().is_empty()
     }
 
-    /// The worker then closes the connection.
     pub(crate) fn shut(&self) {
         if let Some(mut output) = self.output.try_lock()
             && output.queue.is_empty()
@@ -308,7 +297,6 @@ impl Connection {
             self.flush(&mut output, |_| {});
         }
         self.failed.store(true, Ordering::Release);
-        // The socket may be disconnected already.
         let _ = self.socket.shutdown(Shutdown::Both);
         self.inbox.post(Message::Check { slot: self.slot, id: self.engine.id() });
     }
@@ -328,7 +316,7 @@ impl Connection {
         self.sent_len.load(Ordering::Relaxed)
     }
 
-    /// The answer is due at `due_ms`. Returns false if the callback was not sent.
+    /// False if the callback was not sent.
     pub(crate) fn call_back(&self, id: CallbackId, xid: u32, record: Outgoing, due_ms: u64) -> bool {
         {
             let mut callbacks = self.callbacks.lock();
@@ -367,7 +355,7 @@ impl Connection {
     }
 }
 
-/// A call on a pool thread. A panic closes the connection, so that the client retries.
+/// A panic closes the connection, so that the client retries.
 pub(crate) struct ActiveCall<'a>(pub(crate) &'a Connection);
 
 impl Drop for ActiveCall<'_> {
@@ -379,7 +367,6 @@ impl Drop for ActiveCall<'_> {
     }
 }
 
-/// A reply that waits for records. It counts as in progress until the drop.
 pub(crate) struct PendingReply(Arc<Connection>);
 
 impl PendingReply {

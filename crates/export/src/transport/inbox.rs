@@ -21,7 +21,6 @@ pub(crate) enum Message {
     ReplyDurable(Arc<Connection>, Outgoing),
     Check {
         slot: usize,
-        /// The index may have been reused.
         id: ConnectionId,
     },
 }

@@ -1,5 +1,4 @@
-//! Output queue of a connection: replies and callbacks, with file ranges between their bytes. Never
-//! touches a socket.
+//! Replies and callbacks, with file ranges between their bytes. Never touches a socket.
 
 use std::collections::VecDeque;
 
@@ -23,7 +22,6 @@ enum State {
 }
 
 pub(crate) struct Unsealed<'a> {
-    /// From the record mark on.
     pub(crate) bytes: &'a mut Vec<u8>,
     pub(crate) envelope: &'a Envelope,
     spans_len: usize,
@@ -129,17 +127,14 @@ impl Output {
         self.queue.len()
     }
 
-    /// In memory, of records not sent whole.
     pub(crate) fn bytes_len(&self) -> usize {
         self.bytes_len
     }
 
-    /// In files, of records not sent whole.
     pub(crate) fn spans_len(&self) -> u64 {
         self.spans_len
     }
 
-    /// Ends when `each` returns false.
     pub(crate) fn pieces<'a>(&'a self, mut each: impl FnMut(Piece<'a>) -> bool) {
         let mut at = self.at;
         for record in &self.queue {

@@ -1,8 +1,6 @@
-//! Cuts records from received bytes in place. A record of one fragment is a slice of the receive
-//! buffer; WRITE data goes from there to the file.
-//!
-//! An announced length allocates nothing. A connection keeps received bytes, and a whole buffer
-//! only for more than [`HELD_COPY_LEN_MAX`] of a record. Both are charged to its address.
+//! A record of one fragment is a slice of the receive buffer; WRITE data goes from there to the
+//! file. An announced length allocates nothing. A connection keeps received bytes, and a whole
+//! buffer only for more than [`HELD_COPY_LEN_MAX`] of a record. Both are charged to its address.
 
 use std::collections::VecDeque;
 use std::io;
@@ -53,7 +51,6 @@ pub(crate) struct Input {
     held: HeldBytes,
     joined: Vec<u8>,
     fragments: u32,
-    /// Length of an incomplete TLS record, which the opener keeps.
     sealed_len: usize,
     verified: VecDeque<ProtectedRecord>,
     charge: ReceiveCharge,
@@ -69,7 +66,7 @@ enum HeldBytes {
     },
 }
 
-/// Has exclusive access to its buffer, so that calls can be unsealed in place.
+/// Exclusive access to its buffer, so that calls can be unsealed in place.
 pub(crate) struct FreshRead {
     buffer: BytesMut,
     end: usize,
@@ -131,7 +128,6 @@ impl Input {
         Input { held: HeldBytes::Nothing, joined: Vec::new(), fragments: 0, sealed_len: 0, verified: VecDeque::new(), charge }
     }
 
-    /// A long record needs room in the quota. If there is none, the worker gets a message later.
     pub(crate) fn may_read(&mut self, buffers: &Buffers) -> bool {
         let held = match &self.held {
             HeldBytes::Nothing => &[][..],
@@ -290,7 +286,6 @@ impl Input {
         self.verified = verified;
         self.verified.iter_mut().for_each(|verified| verified.start -= at);
         if at == 0 && left > HELD_COPY_LEN_MAX && bytes.len() > buffers.record_len_max {
-            // No record was cut off: this is the only reference.
             match bytes.try_into_mut() {
                 Ok(buffer) => self.hold(buffer, end, buffers),
                 Err(bytes) => self.keep_copy(&bytes[..end]),
@@ -335,7 +330,6 @@ impl FreshRead {
         alone && mark(self.bytes()).is_some_and(|(len, last)| last && RECORD_MARK_LEN + len == self.end)
     }
 
-    /// The first fragment is incomplete: no call can run.
     pub(crate) fn is_incomplete(&self) -> bool {
         mark(self.bytes()).is_none_or(|(len, _)| RECORD_MARK_LEN + len > self.end)
     }
@@ -391,8 +385,7 @@ fn mark(bytes: &[u8]) -> Option<(usize, bool)> {
     Some(((mark & !LAST) as usize, mark & LAST != 0))
 }
 
-/// Up to the end of a long record, so that the next one begins at the front of a buffer; else a
-/// chunk.
+/// Up to the end of a long record, so that the next one begins at the front of a buffer.
 fn wanted(held: &[u8], chunk: usize) -> usize {
     match mark(held) {
         Some((len, _)) if RECORD_MARK_LEN + len > held.len() + READ_LEN => RECORD_MARK_LEN + len - held.len(),

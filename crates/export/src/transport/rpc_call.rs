@@ -14,18 +14,14 @@ use crate::gss::Protected;
 pub(crate) enum Incoming {
     Compound(Request, Option<Envelope>),
     Answer(Vec<u8>),
-    /// An AUTH_TLS probe, with its reply.
     StartTls(Vec<u8>),
     Denied(Vec<u8>, vouch_audit::Flavour, &'static str),
-    /// Has room for the record mark and needs sealing.
     Sealed(Vec<u8>, Envelope),
     Destroyed(Vec<u8>, Envelope, Arc<ServerContext>),
     Init(InitCall),
     CallbackReply(u32, Bytes),
-    /// No RPC message: closes the connection.
     Broken,
-    /// Gets no answer (RFC 2203 §5.3.3.1). The connection is closed, so that a waiting client
-    /// retries.
+    /// No answer (RFC 2203 §5.3.3.1): a waiting client retries after the connection is closed.
     Dropped,
 }
 

@@ -13,7 +13,6 @@ pub(crate) enum Sent {
     Full,
 }
 
-/// Sends as much as the socket takes. `sent` counts bytes; `done` gets buffers of sent records.
 pub(crate) fn send(socket: BorrowedFd<'_>, output: &mut Output, sent: &mut u64, mut done: impl FnMut(Vec<u8>)) -> io::Result<Sent> {
     while !output.is_empty() {
         let n = match step(socket, output) {

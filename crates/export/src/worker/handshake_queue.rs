@@ -1,5 +1,3 @@
-//! Peers that wait for a step of their TLS handshake.
-
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -8,7 +6,6 @@ use vouch_nfs4_server::ConnectionId;
 #[derive(Default)]
 pub(super) struct HandshakeQueue {
     peers: VecDeque<(usize, ConnectionId)>,
-    /// No step before this time, because other clients had work.
     not_before: Option<Instant>,
 }
 
@@ -26,12 +23,11 @@ impl HandshakeQueue {
         self.peers.pop_front()
     }
 
-    /// A step took this long. Other clients with work get as long.
+    /// Other clients with work get as long.
     pub(super) fn spent(&mut self, time: Duration, is_busy: bool) {
         self.not_before = is_busy.then(|| Instant::now() + time);
     }
 
-    /// Wake-up time of the worker.
     pub(super) fn due(&self, otherwise: Instant) -> Instant {
         match self.peers.is_empty() {
             true => otherwise,

@@ -1,5 +1,3 @@
-//! One connection of a worker: reads calls, runs them, and collects the replies.
-
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -30,9 +28,7 @@ pub(super) struct Peer {
     pub(super) slot: usize,
     pub(super) is_batched: bool,
     pub(super) readable: bool,
-    /// A short read then does not mean an empty socket.
     pub(super) read_closed: bool,
-    /// Received calls wait because of a limit.
     pub(super) behind: bool,
     pub(super) awaits_contexts: bool,
     pub(super) queued: bool,
@@ -98,7 +94,6 @@ impl Peer {
                 None if !self.readable => return TurnEnd::Wait,
                 None if reads == TURN_READS_MAX => return TurnEnd::Yield,
                 None if !self.input.may_read(&scratch.buffers) => {
-                    // The server holds this record up: no time-out.
                     (self.behind, self.record_began_ms) = (true, None);
                     return TurnEnd::Wait;
                 }
@@ -118,7 +113,6 @@ impl Peer {
         }
     }
 
-    /// Reads from the socket once. The error is why the turn ends.
     fn read(&mut self, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> Result<NextRead, TurnEnd> {
         match self.input.read(self.connection.socket().as_fd(), &mut scratch.buffers, self.tls.opener()) {
             Ok(Read::Some { fresh, more, len, update_key }) => {
@@ -152,8 +146,7 @@ impl Peer {
         }
     }
 
-    /// Too many calls of the connection and its address wait. Other connections go on: their leases
-    /// would expire.
+    /// Other connections go on: their leases would expire.
     fn is_throttled(&mut self, driver: &Driver) -> bool {
         let origin = self.connection.origin();
         self.awaits_contexts = self.awaits_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
@@ -213,7 +206,6 @@ impl Peer {
         result
     }
 
-    /// `has_more`: bytes were received behind the record.
     fn process_record(
         &mut self,
         record: Record,
@@ -272,7 +264,6 @@ impl Peer {
     }
 }
 
-/// Verifies a record that was not part of a batch, and decrypts it.
 fn verify_alone(bytes: &mut bytes::Bytes, driver: &Driver, recent: &mut Recent) -> Option<Protected> {
     let mut own = bytes::BytesMut::from(std::mem::take(bytes));
     let protected = gss::verify_one(&mut own, driver.gss.as_ref(), recent, clock::boot_ms());
@@ -299,7 +290,7 @@ fn run_compound(
             }
         }
         Progress::Blocked => {
-            // Earlier replies leave first: a client that compares their order sees them as older.
+            // A client that compares the order sees the earlier replies as older.
             scratch.flush(connection);
             driver.run_blocked(connection.clone(), compound, envelope);
         }
@@ -307,8 +298,8 @@ fn run_compound(
 }
 
 impl Peer {
-    /// Answers an AUTH_TLS probe (RFC 9289 §4.1). Only the first calls of a connection may ask for
-    /// TLS, and nothing may follow the probe: an attacker could have put it there.
+    /// Only the first calls of a connection may ask for TLS, and nothing may follow the probe: an
+    /// attacker could have put it there (RFC 9289 §4.1).
     fn start_tls(
         &mut self,
         reply: Vec<u8>,
@@ -352,7 +343,6 @@ impl Peer {
             HandshakeEnd::More => TurnEnd::Handshake,
             HandshakeEnd::Done(opener) => {
                 self.tls = PeerTls::Open(opener);
-                // Calls may have come with the end of the handshake.
                 self.readable = true;
                 TurnEnd::Yield
             }
@@ -365,5 +355,4 @@ impl Peer {
     }
 }
 
-/// Calls between checks of the connection's limits.
 const LIMIT_CHECK_CALLS: u64 = 16;

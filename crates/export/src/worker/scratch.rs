@@ -1,5 +1,3 @@
-//! Buffers and pending replies of one worker thread.
-
 use std::sync::Arc;
 
 use crate::gss;
@@ -20,7 +18,6 @@ pub(crate) struct WorkerScratch {
     pub(crate) ready_len: usize,
     pub(crate) unsealed: Vec<(Arc<Connection>, Outgoing)>,
     pub(crate) unsealed_len: usize,
-    /// More waiting bytes are sealed at once.
     seal_len_max: usize,
     pub(crate) verify_batch: Vec<BatchedRead>,
     pub(crate) verify_batch_max: usize,
@@ -92,7 +89,7 @@ impl WorkerScratch {
         }
     }
 
-    /// Long replies are not counted, because they use the vector lanes well only together.
+    /// Long replies use the vector lanes well only together, so they are not counted.
     pub(crate) fn is_worth_sending(&self) -> bool {
         self.ready.len() + self.unsealed.len() >= SEND_SOON_COUNT && self.unsealed_len <= SEND_SOON_LEN_MAX
     }
@@ -117,7 +114,6 @@ impl WorkerScratch {
         connection.end_waiting();
     }
 
-    /// One system call for each connection.
     pub(crate) fn seal(&mut self) {
         if self.unsealed.is_empty() {
             return;

@@ -1,5 +1,3 @@
-//! A worker thread: event loop, connections and their turns.
-
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -54,7 +52,6 @@ impl Worker {
         }
     }
 
-    /// Pending replies leave after the driver stops.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut tick_at = Instant::now() + TICK;
@@ -98,7 +95,6 @@ impl Worker {
         }
     }
 
-    /// Whether this is work, not a part of a handshake.
     fn take_event(&mut self, event: &Event) -> bool {
         let Token(token) = event.token();
         if token == WAKE.0 {
@@ -117,7 +113,6 @@ impl Worker {
         is_busy
     }
 
-    /// Closes quiet connections, and all when it is late. Returns whether none is left.
     fn drain(&mut self, is_late: bool) -> bool {
         self.draining = true;
         for slot in 0..self.peers.len() {
@@ -215,8 +210,8 @@ impl Worker {
         }
     }
 
-    /// Steps of handshakes cost up to a thousand times as much as a small call, so other clients
-    /// come first and get at least half of the time.
+    /// Steps of handshakes cost up to a thousand times as much as a small call: other clients get
+    /// at least half of the time.
     fn run_handshakes(&mut self, is_busy: bool) {
         let mut left = if is_busy { 1 } else { HANDSHAKES_AT_ONCE };
         while left > 0
@@ -294,7 +289,6 @@ impl Worker {
                 tracing::info!(peer = %peer.connection.peer(), "the peer neither completes its request nor takes its replies; closing the connection");
                 self.close(slot, CloseReason::TimedOut);
             } else if peer.behind {
-                // Room below a server-wide limit sends no message.
                 self.turn(slot);
             }
         }
@@ -303,7 +297,6 @@ impl Worker {
     }
 }
 
-/// The inbox in a worker's epoll set.
 pub(crate) const WAKE: Token = Token(usize::MAX);
 
 const DRAIN_STEP: Duration = Duration::from_millis(50);

@@ -1,5 +1,5 @@
-//! Batch verification of RPCSEC_GSS: long calls of one round, of any connection, are verified and
-//! unsealed side by side. A lone call does not wait: the round ends when nothing more can be read.
+//! Long calls of one round, of any connection, are verified and unsealed side by side. A lone call
+//! does not wait: the round ends when nothing more can be read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,6 @@ pub(crate) struct BatchedRead {
 pub(crate) enum NextRead {
     Process(Batch),
     ReadMore,
-    /// It joined the batch, which must be verified before the worker reads more.
     VerifyBatch,
 }
 
@@ -51,7 +50,6 @@ impl Peer {
 }
 
 impl Worker {
-    /// Runs the calls in the order of arrival.
     pub(crate) fn process_verify_batch(&mut self) {
         if self.scratch.verify_batch.is_empty() {
             return;

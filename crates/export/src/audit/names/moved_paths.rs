@@ -1,7 +1,6 @@
-//! Former paths of moved files that rules name. Like a kernel watch, a watch on a directory follows
-//! the directory when it moves; it also applies to its old path.
-//!
-//! A file beside the trail saves them. Above the limit, any file counts as moved.
+//! Like a kernel watch, a watch on a directory follows the directory when it moves; it also applies
+//! to its old path. A file beside the trail saves former paths. Above the limit, any file counts as
+//! moved.
 
 mod table;
 
@@ -19,7 +18,6 @@ use table::Table;
 
 pub(in crate::audit) struct MovedPaths {
     table: RwLock<Table>,
-    /// Read without the lock.
     any: AtomicBool,
     is_new: AtomicBool,
     queued: AtomicBool,
@@ -33,7 +31,6 @@ pub(in crate::audit) struct MovedPaths {
 #[derive(Default)]
 struct PendingSaves {
     count: usize,
-    /// Start of the oldest pending save, or end of the last save.
     since: Option<Instant>,
 }
 
@@ -60,7 +57,7 @@ impl MovedPaths {
         MovedPaths { table: RwLock::new(known), any, is_new, queued, saves, saved, writing, not_before: Mutex::default(), file }
     }
 
-    /// Appends the former paths of the file at this path. True: there may be more.
+    /// Appends the former paths. True: there may be more.
     pub(super) fn former(&self, path: &[u8], into: &mut Vec<Arc<[u8]>>) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
@@ -101,7 +98,6 @@ impl MovedPaths {
         });
     }
 
-    /// A rename outside of the server, or a hard link.
     pub(super) fn found(&self, rules: &Rules, path: &[u8], too: &[u8]) {
         if path == too || path.is_empty() || too.is_empty() || (!self.any.load(Ordering::Acquire) && !rules.watches_within(path)) {
             return;
@@ -124,7 +120,6 @@ impl MovedPaths {
         }
     }
 
-    /// Most name changes concern no known path and need only this concurrent check.
     fn check(&self, is_so: impl FnOnce(&Table) -> bool) -> bool {
         is_so(&self.table.read())
     }
@@ -143,8 +138,7 @@ impl MovedPaths {
         self.is_new.store(true, Ordering::Release);
     }
 
-    /// True: the caller must run [`MovedPaths::save_requested`]. False: a save is pending or failed
-    /// recently.
+    /// True: the caller must run [`MovedPaths::save_requested`].
     pub(in crate::audit) fn request_save(&self) -> bool {
         if !self.is_new.load(Ordering::Acquire) || self.file.is_none() || !self.not_before.lock().is_none_or(|time| Instant::now() >= time)
         {
@@ -159,8 +153,7 @@ impl MovedPaths {
         true
     }
 
-    /// Waits briefly for pending saves: a disk that hangs delays the service once, not for each
-    /// operation.
+    /// A disk that hangs delays the service once, not for each operation.
     pub(in crate::audit) fn wait(&self) {
         let mut saves = self.saves.lock();
         while let Some(since) = saves.since {
@@ -170,7 +163,7 @@ impl MovedPaths {
         }
     }
 
-    /// Not for threads that act as callers: they have no access to the trail's directory.
+    /// Threads that act as callers have no access to the trail's directory.
     pub(in crate::audit) fn save_requested(&self) {
         self.save();
         let mut saves = self.saves.lock();
@@ -185,7 +178,6 @@ impl MovedPaths {
     }
 
     fn write(&self) {
-        // This write may lack later changes.
         self.queued.store(false, Ordering::Release);
         let Some(file) = self.file.as_ref().filter(|_| self.is_new.swap(false, Ordering::AcqRel)) else { return };
         let text = self.table.read().text();
@@ -276,7 +268,6 @@ mod tests {
         let are_more = |moved: &MovedPaths| moved.former(b"/e/else", &mut Vec::new());
         again.save();
         assert!(are_more(&again) && are_more(&MovedPaths::read(Some(file.clone()))));
-        // An unknown path counts only across a gap and at a path of a rule.
         let unknown = MovedPaths::read(None);
         unknown.renamed(&rules, b"/f/.../x", b"/f/y", true);
         unknown.renamed(&rules, b"/e/.../x", b"/e/y", false);

@@ -1,5 +1,3 @@
-//! Applies name changes from the engine, at once and in order.
-
 use vouch_audit::rules::Rules;
 use vouch_nfs4_server::{Export, ExportId, NameChange, NameOrder};
 use vouch_vfs::FileId;
@@ -19,7 +17,6 @@ impl Names {
         let others = |file: &FileId, path: &[u8]| self.others(export, Some(file), path, rules, op);
         let mut paths = Paths { file: Some(*file), ..Paths::default() };
         let moves = self.stamps.moves();
-        // A removed name is forgotten after its paths are read.
         match *change {
             NameChange::Linked(..) => paths.path = self.path(export, file).into(),
             _ => paths.path = self.below(export, Some(link.0), link.1).into(),
@@ -68,14 +65,13 @@ impl Names {
         self.forget(export, from, old);
         self.unlink(export, &Node::of(export.id, file), &Node::of(export.id, from), old);
         self.learn(export, file, to, new, rules, LinkCertainty::No);
-        // Also without a known name: paths below may have come from the file system.
+        // Paths below may have come from the file system.
         match self.path(export, from).is_empty() {
             true => self.stamps.all_moved(),
             false => self.stamps.moved(path),
         }
     }
 
-    /// True if all names on the path are known. A real directory may be called `...`.
     pub(super) fn is_whole(&self, export: &Export, directory: &FileId) -> bool {
         let root = Node::of(export.id, &export.file_system.root());
         let mut at = Node::of(export.id, directory);

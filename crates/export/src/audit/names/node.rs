@@ -40,7 +40,6 @@ impl Node {
         }
     }
 
-    /// Nearly all distinguishing bytes, for hashing.
     pub(super) fn words(&self) -> impl Iterator<Item = u64> {
         let bytes = match self {
             Node::Short(short) => &short[..],

@@ -1,8 +1,6 @@
-//! Validity of joined paths. Each name has a move counter, and a stamp has the sum of the counters
-//! along its path, so a rename invalidates only paths at or below it.
-//!
-//! Names that share a counter by hash may invalidate a valid path, never the reverse. The hash has
-//! a secret seed.
+//! Each name has a move counter, and a stamp has the sum of the counters along its path: a rename
+//! invalidates only paths at or below it. Names that share a counter by hash may invalidate a valid
+//! path, never the reverse. The hash has a secret seed.
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
@@ -28,7 +26,6 @@ impl Stamps {
         Stamps { counts: (0..COUNT).map(|_| AtomicU64::new(0)).collect(), moves: AtomicU64::new(0), seed: hasher }
     }
 
-    /// Read before a path is joined, and passed to [`Stamps::stamp`].
     pub(super) fn moves(&self) -> u64 {
         self.moves.load(Ordering::SeqCst)
     }
@@ -46,7 +43,7 @@ impl Stamps {
         self.sum(&stamped.places) == stamped.sum
     }
 
-    /// Invalidates this path and all below, once the change is visible.
+    /// Also all paths below, once the change is visible.
     pub(super) fn moved(&self, path: &[u8]) {
         if let Some(place) = self.last_place(path) {
             self.counts[usize::from(place)].fetch_add(1, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Thread-local, two-way set-associative cache of recent paths. Calls often repeat a few files, and
-//! the shared tables are slower.
+//! Thread-local, two-way set-associative: calls often repeat a few files, and the shared tables are
+//! slower.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,7 +17,6 @@ struct Known {
     node: Node,
     moves: u64,
     path: Arc<[u8]>,
-    /// Proves the path valid after other moves.
     stamped: Option<Arc<Stamped>>,
 }
 
@@ -31,7 +30,6 @@ impl ThreadPathCache {
         ThreadPathCache { number: LAST_NUMBER.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// `moves`: move counter from before the call.
     pub(super) fn get(&self, node: &Node, moves: u64, stamps: &Stamps) -> Option<Arc<[u8]>> {
         LAST.with_borrow_mut(|last| {
             let known = last[place(node)].iter_mut().flatten().find(|known| known.number == self.number && known.node == *node)?;

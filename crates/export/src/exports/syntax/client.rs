@@ -164,14 +164,13 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// Returns negation, set and length of a class. A leading `]` is a member.
 fn class(pattern: &[u8]) -> Option<(bool, &[u8], usize)> {
     let start = if pattern.get(1) == Some(&b'^') { 2 } else { 1 };
     let end = start + 1 + pattern.get(start + 1..)?.iter().position(|&byte| byte == b']')?;
     Some((start == 2, &pattern[start..end], end + 1))
 }
 
-/// Classes must be closed. `!` is refused, because shells negate by it but nfs-utils does not.
+/// Classes must be closed. `!` is refused: shells negate by it, nfs-utils does not.
 fn classes_are_fine(pattern: &[u8]) -> bool {
     let mut rest = pattern;
     while let Some((&first, tail)) = rest.split_first() {
@@ -248,7 +247,7 @@ mod tests {
         assert!(within("2001:db8:1::5", "2001:db8::/32") && !within("2001:db9::", "2001:db8::/32"));
     }
 
-    // exports(5), Machine Name Formats: "as these characters also match the dots in a domain name".
+    // exports(5), Machine Name Formats.
     #[test]
     fn patterns_match_dots() {
         assert!(fits("*.example.org", "a.example.org"));

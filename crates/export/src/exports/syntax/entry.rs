@@ -6,15 +6,11 @@ use super::options::Options;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     Directory(Vec<u8>),
-    /// The text after `tree:`, a database path or a self-certifying name.
     Tree(Vec<u8>),
 }
 
 impl Source {
-    /// Removes empty path components.
-    ///
-    /// # Errors
-    /// The fault, and the text to write instead.
+    /// Removes empty path components. An error has the fault, and the text to write instead.
     pub fn parse(text: &[u8]) -> Result<Source, (String, &'static str)> {
         match text.strip_prefix(b"tree:") {
             Some(b"") => Err(("tree: names no tree".into(), "write tree:/srv/db or tree:@host,HOSTID")),
@@ -91,7 +87,6 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Removes empty and `.` components. The kernel interprets `..`.
 fn tidy(path: &[u8]) -> Vec<u8> {
     let mut tidy = Vec::with_capacity(path.len());
     for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {

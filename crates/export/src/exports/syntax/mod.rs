@@ -1,5 +1,3 @@
-//! The syntax of exports(5). Reads no file and asks no name service.
-
 mod client;
 mod duplicate;
 mod entry;

@@ -8,7 +8,6 @@ use vouch_vfs_posix::{SnapshotOptions, SnapshotPattern};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsid {
-    /// `fsid=root` or `fsid=0`: root of the pseudo file system.
     Root,
     Number(u32),
     Uuid([u8; 16]),
@@ -20,18 +19,15 @@ pub(crate) struct Options {
     /// Replies wait until changes of names and attributes are durable.
     pub(crate) sync: bool,
     pub(crate) squash: Squash,
-    /// In order of preference. Empty means `sys`.
     flavours: Vec<FlavourRights>,
-    /// Flavours of the last `sec=`, which further options change; `None` is all.
+    /// Flavours of the last `sec=`; `None` is all.
     group: Option<Vec<Flavour>>,
     pub(crate) secure: bool,
     pub(crate) fsid: Option<Fsid>,
     pub(crate) cross_mounts: bool,
-    /// Empty: on the path itself.
     pub(crate) mount_point: Option<Vec<u8>>,
-    /// An extension: the client's machine credential may write data of its users.
+    /// The client's machine credential may write data of its users.
     pub(crate) machine_writes: bool,
-    /// `refer=` or `replicas=`.
     pub(crate) locations: Option<Locations>,
     /// `pnfs=`, an extension: servers of the same tree that clients read in parallel.
     pub(crate) data_servers: Option<Vec<SocketAddr>>,
@@ -85,8 +81,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Options before the first `sec=` apply to all flavours, including those of the line's
-    /// defaults.
+    /// Options before the first `sec=` apply to all flavours.
     pub(super) fn take(&mut self, list: &str, issues: &mut Vec<OptionIssue>) {
         self.group = None;
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
@@ -129,7 +124,6 @@ impl Options {
             ("nocrossmnt", None) => self.cross_mounts = false,
             ("hide", None) => {}
             ("mountpoint" | "mp", value) => self.mount_point = Some(value.unwrap_or_default().as_bytes().to_vec()),
-            // The server always works like this.
             ("sync", None) => self.sync = true,
             ("async", None) => self.sync = false,
             ("no_subtree_check" | "no_pnfs" | "acl" | "wdelay", None) => {}
@@ -187,8 +181,7 @@ impl Options {
         self.of_group().for_each(|rights| rights.squash = Some(change(rights.squash.unwrap_or(all))));
     }
 
-    /// exports(5): rights after `sec=` apply to its flavours, earlier rights to all. So a client's
-    /// own list overrides the line's defaults.
+    /// exports(5): rights after `sec=` apply to its flavours, earlier rights to all.
     fn of_group(&mut self) -> impl Iterator<Item = &mut FlavourRights> {
         let group = &self.group;
         self.flavours.iter_mut().filter(|rights| group.as_ref().is_none_or(|group| group.contains(&rights.flavour)))
@@ -253,7 +246,6 @@ impl Options {
         )))
     }
 
-    /// For an old pseudo-client such as `gss/krb5i`.
     pub(super) fn set_flavour(&mut self, flavour: Flavour) {
         self.flavours = vec![FlavourRights::new(flavour)];
     }

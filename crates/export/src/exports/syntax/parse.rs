@@ -89,7 +89,6 @@ fn options_of(defaults: &Options, flavour: Option<Flavour>, list: &str, issues: 
     options
 }
 
-/// The name and the options of `client(option,option)`. None if the parentheses do not match.
 fn split_client(word: &str) -> Option<(&str, &str)> {
     let Some((name, rest)) = word.split_once('(') else { return Some((word, "")) };
     let list = rest.strip_suffix(')').filter(|list| !list.contains(['(', ')']))?;

@@ -1,5 +1,3 @@
-//! The name service hangs, fails, and answers again.
-
 use std::thread;
 use std::time::Instant;
 
@@ -11,7 +9,6 @@ use super::super::service::{LocalName, NameServiceDown, UserRecord};
 use super::*;
 use crate::tests::blocking::{Gate, until};
 
-/// Users above 1000 are in a directory that may hang; the others are local.
 #[derive(Clone, Default)]
 struct Directory {
     gate: Gate,

@@ -1,5 +1,3 @@
-//! Watches follow files under all their names, wherever they moved; also after a restart.
-
 use std::sync::mpsc;
 use std::time::Duration;
 

@@ -11,7 +11,6 @@ use vouch_rpc_tls::{Handshake, ServerName, Session, Step, TlsStream};
 use super::*;
 use crate::transport::output::Outgoing;
 
-/// Sessions of a client and a server.
 fn sessions() -> (Box<Session>, Box<Session>) {
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["server.example.org".to_owned()]).unwrap();
@@ -52,7 +51,6 @@ fn replies_and_file_data_arrive_in_order_through_small_socket() {
     let file = Arc::new(file);
     let mut output = Output::default();
     let mut expected = Vec::new();
-    // The last range ends behind the end of the file.
     for (offset, len) in [(0, 100), (5, PLAIN_LEN_MAX - 100), (20_000, 1_048_576), (3, 4096), (1_199_990, 40_000)] {
         let span = FileSpan { file: file.clone(), offset: offset as u64, len };
         output.push(Outgoing::reply(Reply { bytes: vec![7; 100], spans: vec![(50, span)] }, None));
@@ -76,7 +74,6 @@ fn replies_and_file_data_arrive_in_order_through_small_socket() {
     while tls.send(here.as_fd(), &mut output, &mut sent, |_| done += 1).unwrap() == Sent::Full {
         assert!(tls.pending_len() > 0);
         std::thread::yield_now();
-        // Messages of the session keep their place between records.
         if sent % 3 == 0 && tls.messages.is_empty() {
             tls.update_key().unwrap();
         }

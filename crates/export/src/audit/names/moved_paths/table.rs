@@ -85,7 +85,6 @@ impl Table {
         format!("{}{END}{}\n", lines.concat(), lines.len())
     }
 
-    /// Unreadable or truncated text counts as an overflow.
     pub(super) fn parse(text: &str) -> Table {
         let mut known = Table::default();
         let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -103,7 +102,7 @@ impl Table {
     }
 }
 
-/// Users who may rename a parent of a watched directory could create any number of moved paths.
+/// Users who may rename a parent of a watched directory could create any number.
 pub(super) const MOVED_MAX: usize = 512;
 const MORE: &str = "more";
 /// Starts the last line, which has the number of earlier lines.
