@@ -1,5 +1,3 @@
-//! Records this machine's kernel audit events in a trail.
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom};
@@ -20,10 +18,8 @@ use serials::Serials;
 
 mod serials;
 
-/// What to record, and where.
 #[derive(Debug)]
 pub struct KernelEvents {
-    /// Directory of the trail, with a key.
     pub directory: PathBuf,
     pub source: Source,
     /// Kerberos realm of this machine's users.
@@ -36,7 +32,6 @@ pub struct KernelEvents {
 pub enum Source {
     /// auditd's log and its rotated files; with `once`, to the end of the log.
     Log { path: PathBuf, once: bool },
-    /// The kernel's netlink group.
     Netlink,
 }
 
@@ -52,10 +47,6 @@ const PIECE_LEN: usize = 4 << 20;
 const ROTATED_MAX: usize = 1000;
 const READ_LOG: u32 = 1;
 
-/// Records events until the log ends, a signal comes or the trail fails.
-///
-/// # Errors
-/// Those of the trail, the log and the kernel.
 pub fn record(args: &KernelEvents) -> Outcome {
     let (last, last_boot) = last_of(&args.directory)?;
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -99,7 +90,7 @@ struct EventRecorder {
     assembler: Assembler,
 }
 
-/// Start in the log. The order of the log counts, not the time: clocks may be set back.
+/// The order of the log counts, not the time: clocks may be set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResumePoint {
     All,
@@ -176,8 +167,7 @@ impl EventRecorder {
         });
     }
 
-    /// Compares the kernel's serial numbers with the trail's last event. Events of earlier boots
-    /// can't be counted.
+    /// Events of earlier boots can't be counted.
     fn resume_after(&mut self, last: Stamp, is_same_boot: bool) -> Outcome<Serials> {
         let is_new = last == Stamp::default();
         if !is_new && !is_same_boot {
@@ -213,8 +203,7 @@ fn last_of(directory: &Path) -> Outcome<(Stamp, Option<[u8; 16]>)> {
     Ok(last)
 }
 
-/// Finds the trail's last event, and reads the logs rotated since. If no log holds the event, newer
-/// events are taken and a gap is recorded.
+/// If no log holds the event, newer events are taken and a gap is recorded.
 fn resume(path: &Path, last: Stamp, recorder: &mut EventRecorder) -> Outcome<Option<File>> {
     if last == Stamp::default() {
         return Ok(None);
@@ -242,7 +231,6 @@ fn resume(path: &Path, last: Stamp, recorder: &mut EventRecorder) -> Outcome<Opt
     Ok(opened.pop())
 }
 
-/// Reads the whole file.
 fn holds(mut file: &File, wanted: Stamp) -> io::Result<bool> {
     let mut reader = BufReader::with_capacity(LINE_LEN_MAX, file);
     let (mut line, mut found) = (Vec::new(), false);
@@ -390,7 +378,6 @@ mod tests {
     #[test]
     fn events_after_last_one_are_taken_whatever_the_clock() {
         let at = |time_ns, serial| Stamp { time_ns, serial };
-        // The clock was set back twice: before the last event of the trail, and after it.
         let log = [at(100, 1), at(200, 2), at(50, 3), at(60, 4), at(60, 4), at(20, 5), at(210, 6)];
         let taken =
             |mut from: ResumePoint| log.into_iter().filter(|stamp| from.takes(*stamp)).map(|stamp| stamp.serial).collect::<Vec<_>>();

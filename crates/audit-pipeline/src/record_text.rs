@@ -1,11 +1,8 @@
-//! A record as one line for people.
-
 use jiff::Timestamp;
 use vouch_audit::record::{Act, Class, Refusal};
 use vouch_audit::{Flavour, Record, operations};
 use vouch_daemon::printable::{printable, quoted};
 
-/// Time in UTC, to the microsecond.
 pub fn time(ns: u64) -> String {
     let instant = Timestamp::from_nanosecond(i128::from(ns));
     instant.map_or_else(|_| format!("@{ns}"), |instant| format!("{instant:.6}"))

@@ -19,10 +19,6 @@ use vouch_daemon::table;
 use crate::record_text;
 use timeline::Timeline;
 
-/// Counts the records of a trail that a query selects. Each table has `top` rows.
-///
-/// # Errors
-/// Those of reading the trail.
 pub fn summarize(directory: &Path, query: &Query, top: usize) -> io::Result<Report> {
     let mut counter = Counter::default();
     let mut scratch = Vec::new();
@@ -46,7 +42,7 @@ struct Counter {
     lost: u64,
     timeline: Timeline,
     tables: [HashMap<String, Count>; 6],
-    /// Bytes of READ, WRITE and COPY that no CLOSE has reported yet: by client, user and file.
+    /// That no CLOSE has reported yet: by client, user and file.
     told: HashMap<Vec<u8>, [u64; 2]>,
 }
 
@@ -232,7 +228,6 @@ mod tests {
             requested: asked,
             ..Record::default()
         };
-        // Each read is recorded; reads without an open are in no CLOSE.
         counter.count(&one(number::READ, 100, 0, Some(access::READ)));
         counter.count(&one(number::WRITE, 0, 30, Some(access::MODIFY)));
         counter.count(&one(number::READ, 7, 0, Some(access::READ | access::UNOPENED)));

@@ -1,4 +1,4 @@
-//! Sends records to a collector by syslog over TLS, TCP or UDP, or to NATS.
+//! By syslog over TLS, TCP or UDP, or to NATS.
 
 mod connection;
 mod delivery_error;
@@ -26,10 +26,8 @@ pub use nats::NatsOptions;
 pub use target::Target;
 pub use tls::{TlsOptions, server_name};
 
-/// What to send, and where to.
 #[derive(Debug)]
 pub struct Sender {
-    /// Directory of the trail.
     pub directory: PathBuf,
     pub to: Target,
     /// File of the position reached; without it, everything is sent.
@@ -45,7 +43,6 @@ pub struct Sender {
 struct Message {
     seq: u64,
     text: String,
-    /// For a datagram, if the text is too long.
     short: Option<String>,
 }
 
@@ -65,10 +62,6 @@ const CONNECTION_LEN: usize = 8 << 20;
 const CONNECTION_AGE: Duration = Duration::from_secs(10);
 
 impl Sender {
-    /// Sends records as they are sealed, until all are sent with `once`, else for ever.
-    ///
-    /// # Errors
-    /// Faults of the options, the trail and the position; with `once`, also refusals of the collector.
     pub fn run(&self) -> Outcome {
         self.check_options()?;
         let mut sending = Sending::begin(self)?;
@@ -90,7 +83,6 @@ impl Sender {
         }
     }
 
-    /// Reports faults now, not at the first connection.
     fn check_options(&self) -> Outcome {
         if self.to.protocol.is_tls() {
             self.tls.config()?;
@@ -110,7 +102,6 @@ impl Sender {
     }
 }
 
-/// A trail that is being sent.
 struct Sending<'a> {
     options: &'a Sender,
     host: String,
@@ -119,7 +110,6 @@ struct Sending<'a> {
     follower: Follower,
     nats: Option<Nats>,
     retry: Duration,
-    /// Ends in a row without close_notify.
     plain_ends: u32,
     skipped_segments: u64,
     is_warned: bool,
@@ -173,7 +163,6 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Returns whether the collector took all. The outer error concerns the trail.
     fn deliver(&mut self, first: Vec<Message>) -> Outcome<Result<(), DeliveryError>> {
         if self.options.to.protocol.is_nats() { Ok(self.publish(&first)) } else { self.send_by_syslog(first) }
     }
@@ -269,8 +258,8 @@ fn message(record: &Record<'_>, boot: Option<[u8; 16]>, protocol: Protocol, host
     Message { seq: record.seq, text, short }
 }
 
-/// Number of the first unsealed record. Sealed records are on disk; later ones may be lost in a
-/// crash, so a collector must not have them.
+/// Sealed records are on disk; later ones may be lost in a crash, so a collector must not have
+/// them.
 fn sealed(directory: &Path) -> Outcome<u64> {
     let path = directory.join(CHECKPOINT_FILE);
     match read_checkpoint(&path) {

@@ -1,6 +1,3 @@
-//! Lengths in bytes for people.
-
-/// In powers of ten, for file sizes.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         n if n >= 1 << 10 && n % (1 << 10) == 0 && n % 1000 != 0 && u32::try_from(n).is_ok() => block(n as u32),
@@ -11,7 +8,6 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// In powers of two.
 pub(crate) fn block(bytes: u32) -> String {
     match bytes {
         n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{} MiB", n >> 20),

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Case {
-    /// Creates, writes, syncs and closes whole files.
     Put(Copy),
     Get(Copy),
     Load(Load),
@@ -84,11 +83,9 @@ pub struct Copy {
     pub len: u64,
     pub content: Content,
     pub streams: u32,
-    /// Blocks of a large file in flight.
     pub depth: u32,
 }
 
-/// Files that are read whole, or one large file that is read by the block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Read {
     pub files: u64,
@@ -127,15 +124,11 @@ pub enum AuditWork {
     Hybrid,
     /// STREAM's four kernels on arrays larger than any cache.
     Memory,
-    /// Ranks of an MPI program create and remove files in step.
     Mpi,
-    /// Two ranks return a short message.
     MpiLatency,
-    /// Two ranks return a large message.
     MpiBandwidth,
-    /// Both ranks send and receive at the same time.
     MpiExchange,
-    /// Barrier, broadcast, reduction, gathering and all-to-all of both ranks.
+    /// Of both ranks.
     MpiCollectives,
 }
 
@@ -250,5 +243,4 @@ impl Case {
     }
 }
 
-/// Blocks of this size or larger are reported in bytes a second.
 const LARGE_BLOCK: u32 = 32 * 1024;

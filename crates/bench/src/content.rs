@@ -1,5 +1,5 @@
-//! File data that identifies its place, so that each byte read can be checked. A page is noise that
-//! starts with the numbers of its file, its page and its write.
+//! Each page is noise that starts with the numbers of its file, its page and its write, so that
+//! each byte read can be checked.
 
 use crate::case::Content;
 
@@ -11,7 +11,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// The same noise in every run, because nodes must agree on it.
+    /// The same noise in every run: nodes must agree on it.
     pub(crate) fn new() -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let words = std::iter::repeat_with(|| {
@@ -52,7 +52,6 @@ impl Pages {
         bytes.len() == PAGE_LEN && bytes[..16] == head[..16]
     }
 
-    /// `offset` is a multiple of the page length.
     pub(crate) fn matches(&self, content: Content, file: u64, offset: u64, bytes: &[u8]) -> bool {
         if content == Content::Zeros {
             return bytes.chunks(PAGE_LEN).all(|chunk| chunk == &ZEROS[..chunk.len()]);
@@ -90,8 +89,7 @@ pub(crate) const fn mix(state: u64) -> u64 {
 const POOL_LEN: usize = 256 * 1024;
 static ZEROS: [u8; PAGE_LEN] = [0; PAGE_LEN];
 
-/// Position `at` of a pseudo-random permutation of `count` values, chosen by `seed`. A Feistel
-/// network over the next power of two, repeated until the value is in range.
+/// A Feistel network over the next power of two, repeated until the value is in range.
 pub(crate) fn shuffled(at: u64, count: u64, seed: u64) -> u64 {
     let seed = seed ^ mix(at / count);
     let half = (u64::BITS - count.saturating_sub(1).leading_zeros()).div_ceil(2).max(1);

@@ -83,8 +83,6 @@ impl ServerCpu {
     }
 }
 
-/// Address and inode from a line of /proc/net/tcp or tcp6 (proc(5)). Address words have the
-/// machine's byte order.
 fn listener(line: &str) -> Option<(SocketAddr, String)> {
     let fields: Vec<_> = line.split_whitespace().collect();
     let (ip, port) = fields.get(1)?.split_once(':')?;
@@ -103,7 +101,7 @@ fn listener(line: &str) -> Option<(SocketAddr, String)> {
     (fields.get(3) == Some(&"0A")).then(|| Some((SocketAddr::new(ip, port), (*fields.get(9)?).to_owned())))?
 }
 
-/// Kernel threads are children of kthreadd, so that a program of the same name does not match.
+/// Kernel threads are children of kthreadd: a program of the same name does not match.
 pub(crate) fn kernel_thread(name: &str) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     processes.filter(|pid| is_kernel_thread(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default(), name)).min()
@@ -122,12 +120,10 @@ pub(crate) fn thread_s() -> f64 {
     seconds_of(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
 }
 
-/// Ended children only.
 pub(crate) fn children_s() -> f64 {
     stat("self").map_or(0.0, |fields| (fields.child_user + fields.child_system) / ticks_a_second())
 }
 
-/// Busy and total CPU seconds.
 pub(crate) fn machine_s() -> Option<(f64, f64)> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let values: Vec<f64> = text.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|value| value.parse().ok()).collect();
@@ -144,7 +140,6 @@ fn ticks_a_second() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }
 
-/// From /proc/PID/stat, in clock ticks.
 struct Stat {
     child_user: f64,
     child_system: f64,
@@ -158,8 +153,8 @@ fn stat(who: &str) -> Option<Stat> {
     Some(Stat { child_user, child_system })
 }
 
-/// CPU seconds of a process and its children, living or ended. Ended children are counted in clock
-/// ticks, all others in nanoseconds.
+/// Of a process and its children, living or ended. Ended children are counted in clock ticks, all
+/// others in nanoseconds.
 fn process_s(pid: u32) -> Option<f64> {
     let own = clock_s(pid)?;
     let children: f64 = children_of(pid).into_iter().filter_map(process_s).sum();
@@ -232,7 +227,6 @@ mod tests {
 
     #[test]
     fn own_time_agrees_with_process_clock() {
-        // Without the children of other tests.
         let process = || clock_s(std::process::id()).expect("this process exists");
         let (own, before) = (own_s(), process());
         let mut state = 1;

@@ -1,4 +1,4 @@
-//! Escaping of untrusted text for a terminal. Such text may move the cursor or reverse a line.
+//! Untrusted text may move the cursor or reverse a line.
 
 pub(crate) fn word(text: &str) -> String {
     shown(text, |_| false)

@@ -1,4 +1,4 @@
-//! Latency histogram, which can be merged and sent. Values keep three digits.
+//! Can be merged and sent. Values keep three digits.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -14,7 +14,6 @@ impl Latency {
         Self(histogram)
     }
 
-    /// O(1).
     pub(crate) fn record(&mut self, nanoseconds: u64) {
         self.record_many(nanoseconds, 1);
     }

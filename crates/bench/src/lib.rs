@@ -1,9 +1,7 @@
-//! Benchmarks of file services: workloads, load generators, statistics and reports.
-//!
 //! A [`Subject`] is a system under test: an NFS server under one flavour, a mounted directory, scp.
 //! A [`Case`] is one measurement, and a [`workload`] a list of cases. The [`runner`] measures each
-//! case on all subjects in turn, round by round, and returns a [`Run`]. Reports need the `Run`
-//! alone. This crate parses no command line and prints nothing.
+//! case on all subjects in turn, round by round, and returns a [`Run`], which reports need. This
+//! crate parses no command line and prints nothing.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 

@@ -1,5 +1,4 @@
-//! RPC NULL calls in a plain loop: the highest rate of one core as a client, and so an upper bound
-//! for every load generator.
+//! RPC NULL calls in a plain loop: the highest rate of one core as a client.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,8 +24,7 @@ impl NullCallRate {
     }
 }
 
-/// Keeps `depth` calls in flight on one connection. Without an address, a thread of this process
-/// answers.
+/// `depth` calls in flight on one connection. Without an address, a thread of this process answers.
 pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: Duration) -> Result<NullCallRate, Error> {
     let address = match address {
         Some(address) => address,
@@ -40,8 +38,6 @@ pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, tim
     let mut reader = RecordReader::new(RECORD_LEN_MAX);
     let (mut w, mut bytes) = (Writer::new(), vec![0; 256 * 1024]);
     let (mut outstanding, mut calls) = (depth, 0u64);
-    // A lane is one call in flight. The xid identifies the lane, because servers answer in any
-    // order.
     let mut lanes: Vec<u32> = (0..depth).collect();
     lanes.iter().for_each(|&xid| call(&mut w, xid, program));
     let (start, thread) = (Instant::now(), cpu::thread_s());
@@ -61,7 +57,6 @@ pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, tim
             let lane = lane.ok_or_else(|| Error::Refused(format!("{address}: the answer does not match a NULL call")))?;
             calls += 1;
             if more {
-                // A lane's xids are equal modulo `depth`.
                 *lane = lane.checked_add(depth).unwrap_or(*lane % depth);
                 call(&mut w, *lane, program);
             } else {
@@ -130,7 +125,6 @@ mod tests {
             let (mut reader, mut bytes) = (RecordReader::new(RECORD_LEN_MAX), [0; 4096]);
             let mut waiting: Vec<u32> = Vec::new();
             loop {
-                // The first call stays behind until no more calls come.
                 let kept = match stream.read(&mut bytes) {
                     Ok(0) => return,
                     Ok(n) => {

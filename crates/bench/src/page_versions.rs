@@ -1,5 +1,5 @@
-//! Number of writes to each page of a file, shared by all threads. A reader knows the expected
-//! content, and detects a lost acknowledged write.
+//! Number of writes to each page of a file, shared by all threads: a reader detects a lost
+//! acknowledged write.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -37,8 +37,8 @@ impl PageVersions {
         Self((0..len.div_ceil(PAGE_LEN as u64)).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// Locks block `number`, or the next free block. One exists, because there are no more calls
-    /// than blocks ([`in_flight_max`]).
+    /// Block `number`, or the next free one. One exists: there are no more calls than blocks
+    /// ([`in_flight_max`]).
     pub(crate) fn take(&self, number: u64, block_len: u64, blocks: u64) -> (u64, Block) {
         let pages = pages_of(block_len);
         let mut number = number % blocks;
@@ -51,7 +51,6 @@ impl PageVersions {
         }
     }
 
-    /// For a reader, without a lock. Nothing writes to the file meanwhile.
     pub(crate) fn share(number: u64, block_len: u64) -> Block {
         let pages = pages_of(block_len);
         Block { page: number * pages, pages, locked: false }
@@ -104,10 +103,8 @@ const fn pages_of(block_len: u64) -> u64 {
     if block_len < PAGE_LEN as u64 { 1 } else { block_len / PAGE_LEN as u64 }
 }
 
-/// Set on the first page of a locked block.
 const LOCKED: u32 = 1 << 31;
 const UNANSWERED: u32 = 1 << 30;
-/// Cannot reach the flags in one run.
 const COUNT: u32 = UNANSWERED - 1;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! A tree that is published, served from a replica on loopback and mounted for a run, and the
-//! subjects that read it.
+//! A tree that is published, served from a replica on loopback and mounted for a run.
 
 mod breakdown; // Where the time of small reads goes.
 mod connections; // Connections per second, beside web servers.
@@ -26,11 +25,9 @@ pub struct Peers<'a> {
     pub build: Option<&'a str>,
 }
 
-/// A published tree and its replica for the run.
 pub struct PublishedTree {
     // Dropped before the directory that they use.
     replica: Replica,
-    /// The source's web server, or the reason for its absence.
     web: Result<WebServer, String>,
     name: String,
     program: PathBuf,
@@ -44,7 +41,6 @@ struct Replica {
 
 impl Drop for PublishedTree {
     fn drop(&mut self) {
-        // Ending mounts still write below this directory.
         let start = Instant::now();
         while self.directory.path().exists() && start.elapsed() < REMOVAL_TIMEOUT && std::fs::remove_dir_all(self.directory.path()).is_err()
         {
@@ -61,17 +57,12 @@ impl Drop for Replica {
 }
 
 impl PublishedTree {
-    /// Creates it below `at` with this program. An interruption takes effect after each step and
-    /// removes everything.
-    ///
-    /// # Errors
-    /// Those of the files, the programs and the project.
+    /// An interruption takes effect after each step and removes everything.
     pub fn create(at: &Path, quick: bool, project: Option<&Path>, stop: &StopFlag) -> Result<Self, Error> {
         let program = std::env::current_exe().map_err(Error::io("this program"))?;
         let directory = tempfile::Builder::new().prefix("vouch-bench-").tempdir_in(at).map_err(Error::file(at))?;
         let path = |name: &str| directory.path().join(name);
         write_source(&path("src"), quick, project, stop)?;
-        // After Ctrl-C, other programs fail for the same reason.
         let run = |args: &[&str]| {
             let outcome = run(&program, args);
             check(stop).and(outcome)
@@ -94,7 +85,6 @@ impl PublishedTree {
 
     fn place(&self, name: &str) -> Result<PathBuf, Error> {
         let at = self.directory.path().join(name.replace(' ', "-"));
-        // Two parts may use one after the other.
         std::fs::create_dir_all(&at).map_err(Error::file(&at))?;
         Ok(at)
     }
@@ -121,7 +111,6 @@ impl Replica {
     }
 }
 
-/// Writes the directory to publish.
 fn write_source(source: &Path, quick: bool, project: Option<&Path>, stop: &StopFlag) -> Result<(), Error> {
     std::fs::create_dir(source).map_err(Error::file(source))?;
     let reads: Vec<_> = workload::tree_reads(quick).into_iter().map(|(_, _, read)| read).collect();
@@ -154,6 +143,5 @@ fn run(program: &Path, args: &[&str]) -> Result<String, Error> {
 }
 
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// The small file, by a name of one component and of three.
 const SMALL_FILES: [&str; 2] = ["small", "one/two/small"];
 const SMALL_LEN: usize = 1024;

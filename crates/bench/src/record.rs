@@ -1,4 +1,4 @@
-//! The record of a run (docs/formats/bench.md). Reports and comparisons need nothing else.
+//! docs/formats/bench.md.
 
 use serde::{Deserialize, Serialize};
 
@@ -162,7 +162,7 @@ impl Run {
         text
     }
 
-    /// Adds a run of other subjects. Labels that are taken get a number.
+    /// Labels that are taken get a number.
     pub fn absorb(&mut self, mut other: Self) {
         other.subjects.retain(|about| !self.subjects.contains(about));
         for at in 0..other.subjects.len() {
@@ -244,8 +244,8 @@ impl CaseResult {
         if self.baseline.is_empty() { run.baseline() } else { &self.baseline }
     }
 
-    /// Removes ratios of subjects whose writes have another durability than the baseline's. Returns
-    /// a note about them.
+    /// Of subjects whose writes have another durability than the baseline's. Returns a note about
+    /// them.
     pub(crate) fn remove_unlike_ratios(&mut self, stored: &[(String, Option<&'static str>)]) -> Option<String> {
         let of = |label: &str| stored.iter().find(|(other, _)| other == label).and_then(|(_, how)| *how);
         let (base, mut apart) = (of(&self.baseline), Vec::new());
@@ -272,7 +272,6 @@ impl CaseResult {
         self.subjects.iter().find(|subject| subject.label == label)
     }
 
-    /// Leaves out subjects without samples. Without samples of the baseline there are no ratios.
     pub fn sum_up(&mut self, baseline: &str, samples: Vec<(String, Vec<Sample>)>) {
         baseline.clone_into(&mut self.baseline);
         let base = samples.iter().find(|(label, _)| label == baseline).map_or(Vec::new(), |(_, samples)| samples.clone());
@@ -353,8 +352,8 @@ impl SubjectResult {
     }
 }
 
-/// True if the busiest client thread had no CPU time left, or if the client crowded out a local
-/// server in at least half of the rounds.
+/// The busiest client thread had no CPU time left, or the client crowded out a local server in at
+/// least half of the rounds.
 fn client_is_limit(samples: &[Sample]) -> bool {
     let busiest: Vec<f64> =
         samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();

@@ -1,5 +1,4 @@
-//! Measures each case on all subjects in turn (A B A B …), so that a disturbance affects all of
-//! them.
+//! A B A B …, so that a disturbance affects all subjects.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -14,8 +13,8 @@ use crate::{Case, Error, Sample, StopFlag, Subject};
 pub struct Rounds {
     pub min: usize,
     pub max: usize,
-    /// A case ends early when half of each subject's interval is at most this share of its median.
-    /// Open-loop cases use the median latency.
+    /// A case ends early when half of each subject's interval is at most this share of its median
+    /// (open loop: of the median latency).
     pub spread_max: f64,
     /// Discards an extra first round.
     pub warm_up: bool,
@@ -40,7 +39,6 @@ pub trait ProgressSink: Send {
     /// `done_s` of about `total_s` seconds are measured. `what` is measured now.
     fn update(&mut self, done_s: f64, total_s: f64, what: &str);
 
-    /// The last result of `run` is complete.
     fn finished(&mut self, _done_s: f64, _total_s: f64, _run: &Run) {}
 }
 
@@ -132,7 +130,6 @@ impl Runner {
         }
         let before = self.done_s;
         let outcome = self.run_rounds(planned, &mut able, &mut samples);
-        // Rounds that were saved, or that belong to failed subjects, count as done.
         let measurements = self.passes() * labels.len().min(able.len().max(1));
         self.done_s = before + planned.case.estimated_s() * measurements as f64;
         self.add_result(planned, samples);
@@ -142,7 +139,6 @@ impl Runner {
         outcome
     }
 
-    /// Only a complete result of the same case and subjects.
     fn take_earlier(&mut self, planned: &PlannedCase, able: &[usize], labels: &[String]) -> Option<CaseResult> {
         let rounds = self.rounds;
         let is_complete = |result: &CaseResult| {
@@ -193,7 +189,6 @@ impl Runner {
         able
     }
 
-    /// Measures in turn until the intervals are narrow. Removes subjects that fail from `able`.
     fn run_rounds(&mut self, planned: &PlannedCase, able: &mut Vec<usize>, samples: &mut [(String, Vec<Sample>)]) -> Result<(), Error> {
         for pass in 0..self.passes() {
             let warm_up = self.rounds.warm_up && pass == 0;
@@ -230,7 +225,6 @@ impl Runner {
                 self.elsewhere.extend(sample.elsewhere);
                 Ok(Some(sample))
             }
-            // A stop makes subjects fail in many ways.
             Err(_) if self.stop.is_set() => Err(Error::Interrupted),
             Err(error @ (Error::Interrupted | Error::Corrupt(_))) => Err(error),
             Err(error) => {
@@ -270,7 +264,6 @@ impl Runner {
         self.progress.finished(elapsed, elapsed / part.max(1e-9), &self.run);
     }
 
-    /// Removes files that later cases do not need. Retries failures at the end.
     pub(crate) fn tidy(&mut self) {
         for subject in &mut self.subjects {
             if let Err(error) = subject.tidy() {
@@ -317,7 +310,6 @@ impl Runner {
             let outcome = loop {
                 match done.recv_timeout(TICK) {
                     Ok((subject, outcome)) => {
-                        // Other subjects may depend on this one.
                         self.subjects.push(subject);
                         break outcome.map_err(|error| error.to_string());
                     }
@@ -424,9 +416,7 @@ fn refused(subject: &SubjectResult) -> u64 {
 const TICK: Duration = Duration::from_millis(50);
 const CLEANUP_MAX: Duration = Duration::from_secs(15);
 
-/// Share of other processes' CPU time that disturbs a measurement.
 const DISTURBED_SHARE: f64 = 0.10;
-/// Relative width of an uncertain figure.
 const UNCERTAIN_WIDTH: f64 = 0.10;
 
 #[cfg(test)]

@@ -11,10 +11,8 @@ pub struct Sample {
     pub operations: u64,
     /// Operations that the server refused or did not answer.
     pub errors: u64,
-    /// Errors without an answer.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub unanswered: u64,
-    /// Calls that were due but never sent.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub unsent: u64,
     /// Includes programs that the client started.
@@ -25,8 +23,7 @@ pub struct Sample {
     pub server_cpu_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<f64>,
-    /// The client limited a server on the same machine: no CPU time was left, and the client used
-    /// most of it.
+    /// No CPU time was left on a shared machine, and the client used most of it.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub crowds: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +39,6 @@ pub struct Sample {
     pub latency: Latency,
 }
 
-/// Microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     pub p50_us: f64,
@@ -52,7 +48,6 @@ pub struct Quantiles {
 }
 
 impl Quantiles {
-    /// None if the histogram is empty.
     pub fn of(latency: &Latency) -> Option<Self> {
         (latency.count() > 0).then(|| Self {
             p50_us: latency.quantile_us(0.5),
@@ -88,7 +83,6 @@ impl Sample {
         self.unanswered += other.unanswered;
         self.unsent += other.unsent;
         self.client_cpu_s = sum(self.client_cpu_s, other.client_cpu_s);
-        // A disturbance or limit on one node applies to the whole run.
         self.elsewhere = self.elsewhere.into_iter().chain(other.elsewhere).reduce(f64::max);
         self.crowds |= other.crowds;
         self.depth = self.depth.into_iter().chain(other.depth).min();
@@ -103,7 +97,6 @@ impl Sample {
         self.nodes.push((node, other));
     }
 
-    /// Records a client thread's CPU share. Keeps the largest.
     pub(crate) fn busy(&mut self, part: f64) {
         match self.others.iter_mut().find(|(name, _)| name == BUSIEST) {
             Some((_, most)) => *most = most.max(part),
@@ -124,7 +117,6 @@ fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     }
 }
 
-/// Figure: CPU share of the busiest client thread.
 pub(crate) const BUSIEST: &str = "busiest client thread";
 
 #[cfg(test)]

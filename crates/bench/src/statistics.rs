@@ -1,5 +1,4 @@
-//! Medians and their confidence intervals. The bootstrap's seed is fixed: equal values give equal
-//! intervals.
+//! The bootstrap's seed is fixed: equal values give equal intervals.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,16 +12,14 @@ pub struct Interval {
     pub values: usize,
 }
 
-/// Fewest values for a 95% confidence interval. All of five values lie on one side of the median
-/// once in sixteen times.
+/// For a 95% confidence interval: all of five values lie on one side of the median once in sixteen
+/// times.
 pub(crate) const SURE_COUNT_MIN: usize = 6;
 
 impl Interval {
-    /// None without values or with one that is not finite.
-    ///
-    /// Up to fifteen values, the interval is the innermost pair that holds the true median with 95%
-    /// confidence (sign test). From sixteen on, its ends are percentiles of resampled medians
-    /// (Efron).
+    /// None without values or with one that is not finite. Up to fifteen values, the interval is
+    /// the innermost pair that holds the true median with 95% confidence (sign test). From sixteen
+    /// on, its ends are percentiles of resampled medians (Efron).
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -88,7 +85,7 @@ fn draw(state: &mut u64, below: usize) -> usize {
 }
 
 const RESAMPLES: usize = 2000;
-/// The bootstrap's interval is too narrow for fewer values: with seven it covers 88%, with ten 93%.
+/// With seven values the bootstrap's interval covers 88%, with ten 93%.
 const BOOTSTRAP_COUNT_MIN: usize = 16;
 
 #[cfg(test)]
@@ -144,8 +141,6 @@ mod tests {
         let (mut state, trials) = (1, 1000);
         let covered = (0..trials)
             .filter(|_| {
-                // Sum of twelve uniform values. About half of the trials stop before the tenth
-                // value.
                 let value =
                     |state: &mut u64| 1.0 + 0.013 * ((0..12).map(|_| draw(state, 1 << 30) as f64 / f64::from(1 << 30)).sum::<f64>() - 6.0);
                 let mut values: Vec<f64> = (0..SURE_COUNT_MIN).map(|_| value(&mut state)).collect();

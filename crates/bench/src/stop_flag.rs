@@ -1,13 +1,9 @@
-//! Request to stop a run, shared by all its threads.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag that is set once. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag {
     requested: Arc<AtomicBool>,
-    /// The holder cleans up, and so goes on after the request.
     cleanup: bool,
 }
 
@@ -16,7 +12,6 @@ impl StopFlag {
         self.requested.store(true, Ordering::Relaxed);
     }
 
-    /// Always false for the flag of cleanup.
     pub fn is_set(&self) -> bool {
         !self.cleanup && self.must_hurry()
     }
@@ -26,7 +21,6 @@ impl StopFlag {
         Self { requested: self.requested.clone(), cleanup: true }
     }
 
-    /// True after the request, when timeouts are short.
     pub(crate) fn must_hurry(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
     }

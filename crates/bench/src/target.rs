@@ -29,7 +29,6 @@ pub enum Sec {
 pub struct TlsFiles {
     pub authorities: PathBuf,
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// None: the target's host.
     pub name: Option<String>,
 }
 

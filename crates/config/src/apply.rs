@@ -1,5 +1,3 @@
-//! Completes a command line by the settings of the configuration.
-//!
 //! A setting becomes an argument `--option=value`, so that the parser checks it like the command
 //! line. An option that is given already, or that conflicts with a given one, is left out.
 
@@ -23,7 +21,6 @@ pub struct Given {
     matches: Option<ArgMatches>,
 }
 
-/// A command line with the settings of the files.
 pub struct Applied {
     pub arguments: Vec<OsString>,
     pub origins: HashMap<String, Origin>,
@@ -95,7 +92,6 @@ pub fn apply(given: &Given, config: &Config, root: &Command) -> Applied {
     let mut added: Vec<OsString> = Vec::new();
     let target = Target::of(&command, leaf, matches, config);
     if is_mount_by_point(&command, leaf, matches) {
-        // `vouch mount DIR`: the configuration names the tree.
         taken.extend(leaf.get_positionals());
         if matches!(target, Target::Namespace) && !taken.iter().any(|arg| arg.get_long() == Some("auto")) {
             added.push("--auto".into());
@@ -162,7 +158,6 @@ fn conflict(command: &Command, a: &Arg, b: &Arg) -> bool {
     a.get_id() != b.get_id() && (lists(a, b) || lists(b, a))
 }
 
-/// Arguments of a setting; `None` for a switch that is off.
 fn tokens(arg: &Arg, setting: &Setting) -> Option<Vec<OsString>> {
     let values: Vec<&String> = match &setting.value {
         Value::Flag(false) => return None,
@@ -199,7 +194,6 @@ impl Target {
                 match (short, &found) {
                     (Some(short), None) => found = Some(short.to_owned()),
                     (Some(short), Some(first)) if short == first => {}
-                    // Several trees: the tables of none.
                     _ => return Target::None,
                 }
             }
@@ -226,7 +220,6 @@ fn names_tree(arg: &Arg) -> bool {
     (arg.is_positional() && (first.starts_with("NAME") || first == "OTHER")) || arg.get_long() == Some("tree")
 }
 
-/// The short name of the tree in `NAME[/PATH]`.
 fn short_name<'a>(argument: &OsStr, config: &'a Config) -> Option<&'a str> {
     let bytes = argument.as_bytes();
     let name = std::str::from_utf8(bytes.split(|b| *b == b'/').next()?).ok()?;

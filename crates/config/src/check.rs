@@ -10,7 +10,7 @@ use vouch_tree::TreeName;
 use super::read::Item;
 use super::{Config, Origin, POINT, Problem, SITE_HEADINGS, Setting, Table, TreeEntry, Value};
 
-/// Makes the configuration of all valid items. `root` is built.
+/// `root` is built.
 pub fn check(files: Vec<PathBuf>, items: Vec<Item>, root: &Command) -> (Config, Vec<Problem>) {
     let mut config = Config { files, ..Config::default() };
     let mut problems = Vec::new();
@@ -22,7 +22,6 @@ pub fn check(files: Vec<PathBuf>, items: Vec<Item>, root: &Command) -> (Config, 
     (config, problems)
 }
 
-/// Place of an option.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     /// At the top level, or directly in the table of a tree.
@@ -161,7 +160,6 @@ fn check_command_option(item: &Item, words: &[String], option: &str, root: &Comm
     check_value(arg, item)
 }
 
-/// The definition of an option that may stand at `place`.
 fn find<'a>(option: &str, place: Place<'a>, root: &'a Command) -> Option<&'a Arg> {
     match place {
         Place::Command(command) => command.get_arguments().find(|arg| key(arg).as_deref() == Some(option)),
@@ -182,8 +180,8 @@ pub(super) fn is_shared(arg: &Arg) -> bool {
     arg.get_help_heading().is_some_and(|heading| SITE_HEADINGS.contains(&heading))
 }
 
-/// Name of an option in a file: that of the command line, or of a positional argument its value
-/// name in lower case. `None` if it can't be configured.
+/// That of the command line, or of a positional argument its value name in lower case. `None` if it
+/// can't be configured.
 pub fn key(arg: &Arg) -> Option<String> {
     if arg.is_hide_set() || !matches!(arg.get_action(), ArgAction::Set | ArgAction::Append | ArgAction::SetTrue) {
         return None;
@@ -269,13 +267,12 @@ fn commands_with(option: &str, root: &Command) -> Vec<String> {
 }
 
 fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    // Underscores are the commonest slip.
     let dashed = word.replace('_', "-").to_lowercase();
     let (near, best) = known.map(|name| (strsim::jaro_winkler(&dashed, name), name)).max_by(|a, b| a.0.total_cmp(&b.0))?;
     (near > SIMILAR).then(|| format!("did you mean `{best}`?"))
 }
 
-/// Checks dependencies between the options of a table, by parsing a command line with it.
+/// By parsing a command line with the options of the table.
 pub fn check_together(config: &Config, command: fn() -> Command) -> Vec<Problem> {
     let mut root = command();
     root.build();
@@ -326,12 +323,10 @@ pub fn one_line(error: &clap::Error) -> String {
 const TREE: &str = "tree";
 const NAMESPACE: &str = "namespace";
 
-/// The namespace of all trees as the device of mount(8).
 pub const AUTO: &str = "auto";
 
 const SHORT_LEN_MAX: usize = 64;
 
-/// Similarity of words from which one is suggested.
 const SIMILAR: f64 = 0.8;
 
 #[cfg(test)]
@@ -343,7 +338,6 @@ mod tests {
     use super::*;
     use crate::read;
 
-    /// A parser with the parts that a configuration knows.
     fn root() -> Command {
         let quiet = Arg::new("quiet").long("quiet").action(ArgAction::SetTrue).global(true).help_heading(SITE_HEADINGS[0]);
         let point = Arg::new("dir").value_name("DIR");

@@ -1,14 +1,13 @@
-//! The configuration: options of the command line, and short names of trees, from TOML files.
-//!
-//! The options are those of the parser, so a new option needs no line here. Precedence: command
-//! line, environment, table of the tree, table of the command, top level.
+//! Options of the command line, and short names of trees, from TOML files. The options are those of
+//! the parser. Precedence: command line, environment, table of the tree, table of the command, top
+//! level.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
 mod apply; // Completes a command line by the settings.
 mod check; // Settings against the options of the parser.
-mod read; // Files and their order.
-mod trust; // Root reads only files that no other user can change.
+mod read;
+mod trust;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -30,12 +29,10 @@ pub struct Config {
     site: Table,
     /// Options by the words of a command: `mount`, `audit send`.
     commands: BTreeMap<String, Table>,
-    /// Options of `vouch mount --auto`.
     namespace: Table,
     pub trees: BTreeMap<String, TreeEntry>,
 }
 
-/// A `[tree.NAME]` table.
 #[derive(Debug)]
 pub struct TreeEntry {
     pub name: TreeName,
@@ -134,10 +131,10 @@ impl TreeEntry {
     }
 }
 
-/// Completes the command line of this process by the configuration, and keeps both. `command`
-/// defines the parser.
+/// Completes the command line of this process by the configuration, and keeps both.
 ///
 /// # Errors
+///
 /// The faults of the files; at least one.
 pub fn complete(arguments: Vec<OsString>, command: fn() -> clap::Command) -> Result<Applied, Vec<Problem>> {
     let given = first_pass(arguments, command());
@@ -165,7 +162,6 @@ pub fn loaded() -> &'static Config {
     LOADED.get().unwrap_or_else(|| EMPTY.get_or_init(Config::default))
 }
 
-/// The command line of this process, completed by the files.
 pub fn arguments() -> Vec<OsString> {
     ARGUMENTS.get().cloned().unwrap_or_else(|| std::env::args_os().collect())
 }
@@ -175,7 +171,7 @@ static ARGUMENTS: OnceLock<Vec<OsString>> = OnceLock::new();
 
 const POINT: &str = "dir";
 
-/// Options under these headings may stand at the top level: their meaning is the same everywhere.
+/// Their meaning is the same everywhere, so they may stand at the top level.
 const SITE_HEADINGS: [&str; 2] = ["Common options", "Reading options"];
 
 impl fmt::Display for Origin {

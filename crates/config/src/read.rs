@@ -1,4 +1,4 @@
-//! Finds and reads the files, and takes their tables apart. Knows no option.
+//! Finds and reads the files. Knows no option.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -25,7 +25,6 @@ pub struct Item {
     pub origin: Origin,
 }
 
-/// Leaves out files with problems.
 pub fn read(choice: &Choice) -> (Vec<PathBuf>, Vec<Item>, Vec<Problem>) {
     let (mut items, mut problems) = (Vec::new(), Vec::new());
     let (files, mut read) = (find(choice, &mut problems), Vec::new());
@@ -85,7 +84,6 @@ fn find(choice: &Choice, problems: &mut Vec<Problem>) -> Vec<(PathBuf, bool)> {
     files
 }
 
-/// `None` if the file does not exist.
 fn read_file(path: &Path) -> Result<Option<String>, Problem> {
     if path == Path::new("/dev/null") {
         return Ok(Some(String::new()));

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use super::Problem;
 
-/// Checks an open file and the directories above it. Only root is protected: other users choose
-/// whom they trust.
+/// Only root is protected: other users choose whom they trust.
 pub(super) fn check_file(path: &Path, metadata: &Metadata) -> Result<(), Problem> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

@@ -1,5 +1,3 @@
-//! Writer of Prometheus' text format.
-
 use std::fmt::{Display, Write as _};
 
 use crate::recent_errors;

@@ -1,24 +1,19 @@
-//! A failure as a user reads it: what failed, why, and the cure.
+//! What failed, why, and the cure.
 
 use std::{fmt, io};
 
 /// A failure of a command or a service. `vouch` turns it into an exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// The thing that failed: a file, an option, a peer.
     pub what: String,
     pub why: Why,
-    /// What the user can do about it.
     pub cure: Option<String>,
 }
 
 #[derive(Debug)]
 pub enum Why {
-    /// Invalid command line.
     Usage(String),
-    /// Invalid file or value.
     Input(String),
-    /// A check of authenticity failed, or a peer refuses.
     Refused(String),
     Io(io::Error),
     /// Another process has printed the reason and ended with this exit code.

@@ -1,6 +1,5 @@
-//! Handling of SIGINT, SIGTERM and SIGHUP. The first signal runs the registered clean-ups and ends
-//! the process with code 130. Long-running commands (replica, mount, publication) take the first
-//! signal over.
+//! The first SIGINT, SIGTERM or SIGHUP runs the registered clean-ups and ends the process with code
+//! 130. Long-running commands (replica, mount, publication) take the first signal over.
 
 use std::io;
 use std::sync::Mutex;
@@ -9,18 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Starts the thread that waits for SIGINT, SIGTERM and SIGHUP.
-///
-/// # Errors
-/// Those of the system when it refuses the handler or the thread.
 pub fn watch() -> io::Result<()> {
     watch_with(None::<fn()>)
 }
 
 /// As [`watch`], but SIGHUP makes the process read a configuration anew.
-///
-/// # Errors
-/// As [`watch`].
 pub fn watch_and_reload(reload: impl Fn() + Send + 'static) -> io::Result<()> {
     watch_with(Some(reload))
 }
@@ -47,16 +39,15 @@ fn watch_with(reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
     Ok(())
 }
 
-/// Registers a clean-up for an interruption before the guard is dropped. Dropping the guard does
-/// not run it.
+/// For an interruption before the guard is dropped. Dropping the guard does not run it.
 pub fn on_interrupt(duty: impl FnOnce() + Send + 'static) -> Duty {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     duties().push((number, Box::new(duty)));
     Duty(number)
 }
 
-/// Takes over the first signal: it runs `notify`, `requested` becomes true, and the process
-/// continues. A second signal ends the process.
+/// The first signal runs `notify`, `requested` becomes true, and the process continues. A second
+/// signal ends the process.
 pub fn take(notify: impl FnOnce() + Send + 'static) -> Taken {
     // Register first: otherwise a signal in between would be taken and not reported.
     let duty = on_interrupt(notify);
@@ -87,7 +78,6 @@ impl Drop for Duty {
     }
 }
 
-/// Exit code of an interrupted process, as shells give it after SIGINT.
 const EXIT_CODE: i32 = 130;
 
 fn run_duties() {

@@ -1,5 +1,4 @@
-//! Listening sockets: one for each address and thread. The kernel spreads connections without a
-//! shared lock.
+//! One for each address and thread: the kernel spreads connections without a shared lock.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

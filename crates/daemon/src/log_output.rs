@@ -1,4 +1,4 @@
-//! Where log lines go: standard error, or for background processes the system's log.
+//! Standard error, or for background processes the system's log.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -15,7 +15,7 @@ pub fn leave_standard_error() {
     let _ = SYSTEM.set(connect().ok());
 }
 
-/// Whether standard error is the service manager's journal (systemd.exec(5), JOURNAL_STREAM).
+/// systemd.exec(5), JOURNAL_STREAM.
 pub fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").ok();
     let numbers =
@@ -23,7 +23,7 @@ pub fn is_journal() -> bool {
     rustix::fs::fstat(io::stderr()).is_ok_and(|stat| numbers == Some((stat.st_dev, stat.st_ino)))
 }
 
-/// Writer of log lines to standard error, or to the system's log after [`leave_standard_error`].
+/// To the system's log after [`leave_standard_error`].
 pub struct LogOutput;
 
 impl io::Write for LogOutput {

@@ -1,5 +1,4 @@
-//! File names, which may have any bytes, as text and in JSON. No name can control a terminal or
-//! forge a log line.
+//! File names may have any bytes. No name can control a terminal or forge a log line.
 
 use serde::Serialize;
 

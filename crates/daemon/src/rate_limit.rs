@@ -1,5 +1,4 @@
-//! Rate limiter for messages that any peer can trigger. It counts omitted messages. The caller
-//! passes the clock.
+//! For messages that any peer can trigger. It counts omitted messages. The caller passes the clock.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

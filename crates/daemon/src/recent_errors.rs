@@ -1,4 +1,4 @@
-//! Warnings and errors of the last hour. A layer of the log keeps them for the status.
+//! A layer of the log keeps warnings and errors of the last hour for the status.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -27,7 +27,6 @@ pub struct LoggedErrors {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedError {
-    /// Seconds since 1970.
     pub at: u64,
     pub is_error: bool,
     pub message: String,
@@ -64,7 +63,6 @@ struct Text {
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // Writing to a string does not fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),

@@ -1,11 +1,9 @@
-//! Directories of status sockets.
-
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// `$VOUCH_RUNTIME_DIR`; else the service manager's `$RUNTIME_DIRECTORY`; else /run/vouch for root,
-/// and `$XDG_RUNTIME_DIR/vouch` for other users. `None` for a user without one.
+/// and `$XDG_RUNTIME_DIR/vouch` for other users.
 pub fn of_process() -> Option<PathBuf> {
     let from_manager = || env::var_os("RUNTIME_DIRECTORY").and_then(|list| env::split_paths(&list).next());
     named()
@@ -13,7 +11,7 @@ pub fn of_process() -> Option<PathBuf> {
         .or_else(|| if rustix::process::geteuid().is_root() { Some(SYSTEM.into()) } else { of_user() })
 }
 
-/// All directories that may have sockets of this machine's daemons and that this user may read.
+/// Those that this user may read.
 pub fn all() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> = match named() {
         Some(directory) => vec![directory],

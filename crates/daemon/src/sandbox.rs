@@ -1,5 +1,5 @@
-//! Sandbox: limits a compromised service to its files and open sockets. Landlock for files, new TCP
-//! sockets and signals; no_new_privs; capabilities.
+//! Limits a compromised service to its files and open sockets: Landlock for files, new TCP sockets
+//! and signals; no_new_privs; capabilities.
 
 use std::fmt;
 use std::path::Path;
@@ -20,7 +20,6 @@ pub enum SandboxMode {
     Off,
 }
 
-/// Remaining rights of a service.
 #[derive(Debug, Clone, Copy)]
 pub struct Access<'a> {
     pub read: &'a [&'a Path],
@@ -47,20 +46,17 @@ impl fmt::Display for Applied {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// A permitted directory can't be opened.
     #[error("{path}: {source}")]
     Path { path: String, source: landlock::PathFdError },
     #[error("landlock: {0}")]
     Landlock(#[from] RulesetError),
     #[error("privileges: {0}")]
     Privileges(#[from] rustix::io::Errno),
-    /// The kernel lacks the required Landlock.
     #[error("this kernel has no landlock (Linux 5.13 and later, in the list of CONFIG_LSM or lsm=)")]
     Missing,
 }
 
-/// Enters the sandbox and logs its restrictions. For this thread and those that it starts later:
-/// call this before any thread starts.
+/// For this thread and those that it starts later: call this before any thread starts.
 pub fn enter(access: &Access<'_>, mode: SandboxMode) -> Result<(), SandboxError> {
     if mode == SandboxMode::Off {
         tracing::warn!("no sandbox: a compromise of this process could read whatever its user can");

@@ -5,13 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::recent_errors::{self, LoggedErrors};
 
-/// `detail` depends on the kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DaemonStatus {
     pub kind: DaemonKind,
     pub pid: u32,
     pub version: String,
-    /// Start of the process, in seconds since 1970.
     pub started: u64,
     pub log: LoggedErrors,
     pub detail: serde_json::Value,
@@ -54,7 +52,6 @@ impl DaemonStatus {
     }
 }
 
-/// Time of the first call; daemons call at their start.
 pub fn started() -> u64 {
     *STARTED.get_or_init(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }

@@ -16,11 +16,8 @@ use crate::status_socket::sockets_in;
 /// A daemon's socket, and its status or error.
 pub type Answer = (PathBuf, io::Result<DaemonStatus>);
 
-/// Status of all daemons of this machine that this user may ask, without sockets of ended
-/// processes. Takes no longer than the time-out of one daemon.
-///
-/// # Errors
-/// The process has no room for a runtime.
+/// Of all daemons that this user may ask, without sockets of ended processes. Takes no longer than
+/// the time-out of one daemon.
 pub fn all() -> io::Result<Vec<Answer>> {
     let sockets: Vec<PathBuf> = runtime_directory::all().iter().flat_map(|directory| sockets_in(directory)).collect();
     blocking(async {
@@ -38,25 +35,20 @@ pub fn all() -> io::Result<Vec<Answer>> {
     })
 }
 
-/// # Errors
-/// The daemon does not run, does not answer in time, or answers nothing that can be read.
 pub fn ask(socket: &Path) -> io::Result<DaemonStatus> {
     blocking(status(socket))
 }
 
 /// In Prometheus' text format.
-///
-/// # Errors
-/// As for [`ask`].
 pub fn metrics(socket: &Path) -> io::Result<String> {
     let (_, body) = blocking(request(socket, Method::GET, "/metrics", STATUS_WAIT_MAX))?;
     String::from_utf8(body).map_err(io::Error::other)
 }
 
-/// Makes the daemon read its configuration again. Returns its warnings, or its reason for keeping
-/// the old configuration.
+/// Returns warnings, or the reason for keeping the old configuration.
 ///
 /// # Errors
+///
 /// The daemon does not run or does not answer in time.
 pub fn reload(socket: &Path) -> io::Result<Result<Vec<String>, String>> {
     let (status, body) = blocking(request(socket, Method::POST, "/reload", RELOAD_WAIT_MAX))?;

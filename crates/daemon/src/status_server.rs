@@ -1,5 +1,5 @@
-//! A daemon's state over HTTP/1.1: `/metrics` for Prometheus and `/healthz` for load balancers over
-//! TCP and the status socket; `/status` and `/reload` over the status socket only.
+//! Over HTTP/1.1: `/metrics` for Prometheus and `/healthz` for load balancers over TCP and the
+//! status socket; `/status` and `/reload` over the status socket only.
 //!
 //! There is no authentication: bind TCP to a protected address. Permissions protect the status
 //! socket.
@@ -32,8 +32,8 @@ pub trait StatusSource: Send + Sync + 'static {
 
     fn status(&self) -> DaemonStatus;
 
-    /// Reads the configuration again. Returns warnings, or the reason why the old one stays. `None`
-    /// if the daemon has none. May block.
+    /// Returns warnings, or the reason why the old configuration stays. `None` if the daemon has
+    /// none. May block.
     fn reload(&self) -> Option<Result<Vec<String>, String>> {
         None
     }
@@ -171,7 +171,6 @@ fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 
-/// Request line and headers; the minimum of hyper.
 const REQUEST_LEN_MAX: usize = 8 * 1024;
 
 /// A new connection closes the oldest, so idle ones block nobody.
@@ -182,7 +181,6 @@ const REQUEST_WAIT_MAX: Duration = Duration::from_secs(10);
 /// A reload may take two minutes.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(150);
 
-/// After a lack of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -14,13 +14,12 @@ use crate::status::DaemonKind;
 pub struct StatusSocket {
     pub(crate) listener: UnixListener,
     path: PathBuf,
-    /// Device and inode number, to remove no successor's file.
     file: (u64, u64),
 }
 
 impl StatusSocket {
-    /// Listens at `KIND-PID.sock` in the runtime directory. Without a usable directory, logs the
-    /// reason and returns `None`: a daemon also runs without a status socket.
+    /// `KIND-PID.sock` in the runtime directory. `None` without a usable directory: a daemon also
+    /// runs without a status socket.
     pub fn open(kind: DaemonKind, directory: Option<&Path>) -> Option<Self> {
         let Some(directory) = directory else {
             tracing::info!("no status socket: XDG_RUNTIME_DIR is not set");

@@ -1,6 +1,3 @@
-//! Aligned tables for terminals.
-
-/// Rows in padded columns; the last cell of a row is not padded.
 pub fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> =

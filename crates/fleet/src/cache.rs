@@ -1,4 +1,4 @@
-//! Responses in a web cache by URL and range, as squid with collapsed forwarding.
+//! By URL and range, as squid with collapsed forwarding.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,6 @@ use bytes::Bytes;
 use crate::events::Pending;
 use crate::link::TransferId;
 
-/// URL without host, and range.
 pub(crate) type Key = (Arc<str>, Option<(u64, u64)>);
 
 #[derive(Debug, Clone)]
@@ -32,7 +31,6 @@ pub(crate) struct Entry {
     /// `None` until the first byte arrives.
     pub(crate) answer: Option<Answer>,
     pub(crate) received: u64,
-    /// Requests before the answer.
     pub(crate) waiting: Vec<Pending>,
     /// Transfers to nodes that may overtake the one from the origin.
     pub(crate) readers: Vec<TransferId>,

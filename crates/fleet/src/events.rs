@@ -20,11 +20,9 @@ pub(crate) struct Request {
     pub(crate) path: Arc<str>,
 }
 
-/// Waits for a response.
 pub(crate) struct Pending {
     pub(crate) request: Request,
     pub(crate) connect_timeout: Duration,
-    /// On an idle connection.
     pub(crate) is_connected: bool,
     pub(crate) reply: oneshot::Sender<Result<Answer, String>>,
 }
@@ -42,7 +40,6 @@ enum Receiver {
 
 struct Server {
     link: Link,
-    /// End of the request in service.
     busy_until: Micros,
     content: CacheContent,
     state: State,
@@ -58,7 +55,6 @@ enum State {
 struct Transfer {
     from: ServerId,
     to: Receiver,
-    /// A cache fetches this.
     request: Request,
     reply: Option<oneshot::Sender<Result<Answer, String>>>,
     answer: Answer,
@@ -74,7 +70,6 @@ struct Transfer {
 enum Event {
     /// A node's request reaches a server.
     Arrive(Pending),
-    /// A cache's request reaches the origin.
     Fetch(ServerId, Request),
     LinkFree(ServerId),
     ChunkArrives(TransferId, u64),
@@ -88,7 +83,6 @@ pub(crate) struct Events {
     servers: Vec<Server>,
     queue: BTreeMap<(Micros, u64), Event>,
     sequence: u64,
-    /// At the current instant.
     arrivals: Vec<(Micros, Pending)>,
     transfers: BTreeMap<TransferId, Transfer>,
     connections: BTreeMap<(Receiver, ServerId), u32>,
@@ -194,7 +188,6 @@ impl Events {
         }
     }
 
-    /// End of service for a request that arrives now.
     fn serve(&mut self, now: Micros, server: ServerId) -> Micros {
         let server = &mut self.servers[server];
         server.busy_until = server.busy_until.max(now) + (1e6 / self.options.requests_per_s) as Micros;
@@ -268,7 +261,6 @@ impl Events {
         self.offer(now, id);
     }
 
-    /// Queues a transfer with bytes to send on its link.
     fn offer(&mut self, now: Micros, id: TransferId) {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
         if transfer.has_turn || transfer.sent == transfer.available {
@@ -280,7 +272,6 @@ impl Events {
         self.send(now, from);
     }
 
-    /// One chunk of a server's link.
     fn send(&mut self, now: Micros, server: ServerId) {
         while !self.servers[server].link.is_busy {
             let Some(id) = self.servers[server].link.turns.pop_front() else { return };
@@ -358,7 +349,6 @@ impl Events {
         }
     }
 
-    /// A cache has received more of a response.
     fn fill(&mut self, now: Micros, cache: ServerId, request: &Request, answer: Answer, received: u64) {
         let Some(entry) = self.servers[cache].content.entries.get_mut(&request.key) else { return };
         entry.received = received;

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-/// Virtual time.
 pub(crate) type Micros = u64;
 
 /// Bytes of one transfer before the next one's turn.
@@ -18,7 +17,6 @@ pub(crate) const RETRANSMISSION_TIMEOUT: Micros = 200_000;
 
 pub(crate) type TransferId = u64;
 
-/// A server's sending side.
 pub(crate) struct Link {
     /// Bytes per microsecond.
     rate: f64,
@@ -36,7 +34,7 @@ impl Link {
     }
 }
 
-/// Earliest time of byte `offset` by TCP's slow start, which ends where the window covers the path.
+/// By TCP's slow start, which ends where the window covers the path.
 pub(crate) fn slow_start(offset: u64, rtt: Micros, bytes_per_s: f64) -> Micros {
     let path = (bytes_per_s * rtt as f64 / 1e6) as u64;
     let doublings = (offset.min(path) / WINDOW_FIRST + 1).ilog2();

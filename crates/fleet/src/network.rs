@@ -1,5 +1,3 @@
-//! Nodes behind web caches, and one origin, on tokio's virtual clock.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +19,8 @@ use crate::release::WebFiles;
 pub struct NetworkOptions {
     pub caches: usize,
     pub cache_bandwidth: f64,
-    /// Time between a node and a cache.
     pub cache_rtt: Duration,
     pub origin_bandwidth: f64,
-    /// Time to the origin.
     pub origin_rtt: Duration,
     pub node_bandwidth: f64,
     /// Limit of each server.
@@ -57,10 +53,8 @@ impl Default for NetworkOptions {
     }
 }
 
-/// The cache loses its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheFailure {
-    /// Counts from 0.
     pub cache: usize,
     pub at: Duration,
     pub lasts: Duration,
@@ -68,7 +62,6 @@ pub struct CacheFailure {
     pub is_silent: bool,
 }
 
-/// Since the release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Traffic {
     pub origin_requests: u64,
@@ -95,8 +88,7 @@ impl Network {
         self.start.elapsed().as_micros() as Micros
     }
 
-    /// Never ends. Orders requests of one instant by node: the order of tasks does not change the
-    /// outcome.
+    /// Orders requests of one instant by node: the order of tasks does not change the outcome.
     pub(crate) async fn run(self: Arc<Self>) {
         loop {
             let next = self.events.lock().next().map(|at| self.start + Duration::from_micros(at));

@@ -21,7 +21,6 @@ const READ_LEN: usize = 128 << 10;
 /// Memory for decoded frames. A job reads each file once.
 const MEMORY: u64 = 512 << 10;
 
-/// The simulation's wall clock.
 struct VirtualClock {
     start: Instant,
 }
@@ -67,7 +66,6 @@ async fn read_file(tree: &Arc<Tree>, path: &str) -> Result<u64> {
     }
 }
 
-/// Since the release.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NodeOutcome {
     pub(crate) released: Option<Duration>,
@@ -82,7 +80,6 @@ pub(crate) struct Node {
     pub(crate) name: vouch_tree::TreeName,
     pub(crate) job: Job,
     pub(crate) start: Instant,
-    /// Time of the release.
     pub(crate) release: Instant,
 }
 
@@ -152,5 +149,4 @@ impl Node {
     }
 }
 
-/// The released revision.
 const RELEASED: u64 = 2;

@@ -19,7 +19,6 @@ pub(crate) const EPOCH: u64 = 1_900_000_000;
 /// Clients refresh after a quarter of it.
 const DURATION_S: u32 = 3600;
 
-/// Files by path in the database.
 pub(crate) type WebFiles = HashMap<String, Bytes>;
 
 /// The files that the job reads, in its order, relative to the tree.
@@ -30,7 +29,6 @@ pub struct Release {
     pub(crate) before: Arc<WebFiles>,
     pub(crate) after: Arc<WebFiles>,
     pub(crate) job: Job,
-    /// Content of the job's files.
     pub(crate) job_bytes: u64,
 }
 
@@ -45,10 +43,6 @@ pub struct Site {
 }
 
 impl Site {
-    /// Creates an empty database for packs of up to `pack_len_max` bytes.
-    ///
-    /// # Errors
-    /// [`Error::Publish`], [`Error::Io`].
     pub fn create(pack_len_max: u32) -> Result<Self, Error> {
         let dir = tempfile::tempdir().map_err(|error| Error::Io { path: std::env::temp_dir(), error })?;
         let (root, key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
@@ -71,6 +65,7 @@ impl Site {
     /// `start`: seconds since 1970.
     ///
     /// # Errors
+    ///
     /// [`Error::Publish`].
     pub fn publish(&self, source: &Path, start: u64) -> Result<(), Error> {
         let options = WriteOptions { pack_len_max: self.pack_len_max, ..WriteOptions::default() };
@@ -81,10 +76,11 @@ impl Site {
         publish(&writer, &signer, &options, &Progress::default()).map(drop).map_err(publishing)
     }
 
-    /// Writes a synthetic program of `files` files and returns its job. Lengths are those of a
-    /// Python package: most small, a few a mebibyte. The published tree is the same each time.
+    /// A synthetic program of `files` files. Lengths are those of a Python package: most small, a
+    /// few a mebibyte. The published tree is the same each time.
     ///
     /// # Errors
+    ///
     /// [`Error::Io`].
     pub fn add_program(&self, name: &str, files: usize) -> Result<Job, Error> {
         let mut job = Vec::with_capacity(files);
@@ -174,7 +170,6 @@ fn content(name: &str, number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Files that a web server may serve. Does not read those of `known` again.
 fn read_database(dir: &Path, known: &WebFiles) -> Result<WebFiles, Error> {
     let mut files = WebFiles::new();
     for path in files_below(dir)? {
@@ -188,7 +183,6 @@ fn read_database(dir: &Path, known: &WebFiles) -> Result<WebFiles, Error> {
     Ok(files)
 }
 
-/// Regular files, relative to `dir`, sorted by path.
 fn files_below(dir: &Path) -> Result<Vec<String>, Error> {
     let (mut files, mut dirs) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(below) = dirs.pop() {

@@ -20,9 +20,7 @@ pub struct FleetOptions {
     /// Nodes ask the origin if all their caches fail.
     pub falls_back_to_origin: bool,
     pub refresh_interval: Duration,
-    /// Limit of a node's operation.
     pub deadline: Duration,
-    /// After the release.
     pub job_after: Duration,
     /// The nodes start the job evenly within this time.
     pub start_spread: Duration,
@@ -45,7 +43,6 @@ impl Default for FleetOptions {
     }
 }
 
-/// Times are in seconds of virtual time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// Nodes that finished without an error.
@@ -63,7 +60,6 @@ pub struct Outcome {
 /// The nodes open the tree in this time.
 const BEFORE_RELEASE: Duration = Duration::from_secs(120);
 
-/// Longest simulation.
 const END: Duration = Duration::from_secs(3600);
 
 pub fn simulate(release: &Release, options: &FleetOptions) -> Result<Outcome, Error> {
@@ -127,7 +123,6 @@ fn sum_up(release: &Release, options: &FleetOptions, outcomes: &[NodeOutcome], t
     }
 }
 
-/// 0 if there are no times.
 fn quantile(times: &[Duration], part: f64) -> f64 {
     let index = (times.len() as f64 * part).ceil() as usize;
     times.get(index.saturating_sub(1)).map_or(0.0, Duration::as_secs_f64)

@@ -1,5 +1,4 @@
-//! A small fleet, simulated and real: the same clients behind a real squid, and nginx as the
-//! origin.
+//! Simulated and real: the same clients behind a real squid, and nginx as the origin.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -62,7 +61,6 @@ fn servers(dir: &Path, web: u16, proxy: u16) -> [Process; 2] {
     [start("nginx", &["-c", &nginx], web), start("squid", &["-N", "-f", &squid], proxy)]
 }
 
-/// Requests to nginx, and the bytes of its responses.
 fn answered(dir: &Path) -> (u64, u64) {
     std::thread::sleep(Duration::from_millis(300));
     let log = std::fs::read_to_string(dir.join("access.log")).unwrap_or_default();

@@ -1,5 +1,3 @@
-//! Releases to simulated fleets.
-
 use std::time::Duration;
 
 use vouch_fleet::{CacheFailure, FleetOptions, NetworkOptions, Outcome, Release, simulate};
@@ -50,7 +48,6 @@ fn same_seed_gives_the_same_outcome() {
         loss: 0.002,
         ..with_caches(3)
     };
-    // Each run publishes anew, into packs of several slices, which are fetched ahead.
     let outcomes = [1, 1, 2].map(|seed| {
         let release = Release::synthetic(150, 32 << 20).unwrap();
         simulate(&release, &FleetOptions { nodes: 60, network: network.clone(), seed, ..FleetOptions::default() }).unwrap()

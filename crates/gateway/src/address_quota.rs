@@ -1,13 +1,10 @@
-//! Connections of each address: one client cannot take all.
-
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Counts by address. Entries have at least one connection each, so `connections_max` limits the
-/// table.
+/// Entries have at least one connection each, so `connections_max` limits the table.
 pub(crate) struct AddressQuota {
     open: Mutex<Open>,
     connections_max: usize,
@@ -20,7 +17,6 @@ struct Open {
     of_address: HashMap<IpAddr, usize>,
 }
 
-/// Permits one connection until dropped.
 pub(crate) struct Place {
     quota: Arc<AddressQuota>,
     address: IpAddr,
@@ -31,7 +27,6 @@ impl AddressQuota {
         Arc::new(Self { open: Mutex::default(), connections_max, address_max })
     }
 
-    /// `None` at the limit of all connections or of the address.
     pub(crate) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let address = network(peer);
         let mut open = self.open.lock();

@@ -1,5 +1,4 @@
-//! Response bodies: stream one leaf or one directory page at a time, as fast as the connection
-//! takes it.
+//! One leaf or one directory page at a time, as fast as the connection takes it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,10 +21,8 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A part of a file response.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
-    /// Header of a part of `multipart/byteranges`.
     Text(Bytes),
     Range(Range<u64>),
 }
@@ -66,7 +63,7 @@ impl FileBody {
                 Ok(Some(text))
             }
             Some(Piece::Range(range)) => {
-                // Reads end with a leaf: they share the cached leaf and copy nothing.
+                // Reads end with a leaf: they share the cached leaf.
                 let len = (LEAF - range.start % LEAF).min(range.end - range.start);
                 let bytes = self.reader.read(range.start, len as usize).await?;
                 if bytes.len() as u64 != len {
@@ -97,9 +94,7 @@ impl FileBody {
 pub(crate) struct JsonListing {
     pub(crate) tree: Arc<Tree>,
     pub(crate) directory: Inode,
-    /// Text before the first entry.
     pub(crate) head: String,
-    /// Read before the head of the response is sent.
     pub(crate) first: Listing,
 }
 
@@ -133,7 +128,7 @@ impl JsonListing {
     }
 }
 
-/// Ends the connection: the client sees a short body, never a wrong one.
+/// The client sees a short body, never a wrong one.
 fn cut(error: &Error) -> io::Error {
     io::Error::other(format!("response cut off: {error}"))
 }

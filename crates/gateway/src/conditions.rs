@@ -1,7 +1,7 @@
-//! Entity tags and conditional requests (RFC 9110 §8.8.3 and 13). Does no I/O.
+//! RFC 9110 §8.8.3 and 13. Does no I/O.
 //!
-//! Dates are no conditions: a publisher may change a file and keep its time, so they could confirm
-//! old content. The RFC permits to ignore them. `Last-Modified` is sent for information.
+//! Dates are no conditions: a publisher may change a file and keep its time. `Last-Modified` is
+//! sent for information.
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE};
@@ -29,7 +29,7 @@ impl EntityTag {
         &self.0
     }
 
-    /// True if the list of tags names this one. `is_weak`: permits `W/`.
+    /// `is_weak`: permits `W/`.
     fn is_in(&self, headers: &HeaderMap, name: HeaderName, is_weak: bool) -> Option<bool> {
         let mut values = headers.get_all(name).iter().peekable();
         values.peek()?;
@@ -53,7 +53,7 @@ pub(crate) enum Precondition {
 }
 
 impl Precondition {
-    /// Takes GET and HEAD, in the order of RFC 9110 §13.2.2.
+    /// RFC 9110 §13.2.2.
     pub(crate) fn evaluate(headers: &HeaderMap, tag: &EntityTag) -> Self {
         if tag.is_in(headers, IF_MATCH, false) == Some(false) {
             return Self::Failed;
@@ -65,7 +65,6 @@ impl Precondition {
     }
 }
 
-/// `If-Range` is absent or names this content.
 pub(crate) fn range_applies(headers: &HeaderMap, tag: &EntityTag) -> bool {
     headers.get(IF_RANGE).is_none_or(|value| value.as_bytes().trim_ascii() == tag.0.as_bytes())
 }

@@ -1,7 +1,6 @@
-//! Media types of files: by the name, else by the first bytes. A compressed file is sent as it is,
-//! with the type of its compression and no Content-Encoding.
+//! By the name, else by the first bytes. A compressed file is sent as it is, with the type of its
+//! compression and no Content-Encoding.
 
-/// Needs a known extension.
 pub(crate) fn by_name(name: &[u8]) -> Option<String> {
     let name = std::str::from_utf8(name).ok()?;
     let (_, extension) = name.rsplit_once('.')?;
@@ -15,7 +14,6 @@ pub(crate) fn by_name(name: &[u8]) -> Option<String> {
 pub(crate) fn by_content(start: &[u8]) -> &'static str {
     let is_text = match std::str::from_utf8(start) {
         Ok(_) => true,
-        // The last character may be cut.
         Err(error) => error.error_len().is_none(),
     };
     let has_control = start.iter().any(|&b| b < b' ' && !b"\t\n\r\x0c".contains(&b));

@@ -1,4 +1,4 @@
-//! Content of a regular file: whole, one range or several.
+//! Whole, one range or several.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -148,7 +148,6 @@ fn header(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).expect("digits and ASCII words are a header value")
 }
 
-/// Pages of the tree run no scripts, send no forms, and have an origin of their own: they cannot
-/// act as other pages of the host.
+/// Pages of the tree run no scripts, send no forms, and have an origin of their own.
 const FILE_POLICY: &str =
     "sandbox allow-downloads allow-popups; default-src 'self' data: 'unsafe-inline'; script-src 'none'; form-action 'none'";

@@ -3,10 +3,6 @@ use vouch_tree::FileName;
 use crate::range::RequestedRanges;
 use crate::target::{Page, Query};
 
-/// The target of a request, split at the first `?`, and a `Range` header.
-///
-/// # Panics
-/// An invariant of the parsed values is violated.
 pub fn request(target: &str, range: &[u8], size: u64) {
     let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
     let _ = Query::parse(query);

@@ -1,5 +1,4 @@
-//! The frame of HTML pages: escaping, style, icons, content security policy. Pages have no scripts
-//! and load nothing.
+//! Escaping, style, icons, content security policy. Pages have no scripts and load nothing.
 
 use std::fmt::{self, Display, Write as _};
 use std::sync::LazyLock;
@@ -35,7 +34,7 @@ impl fmt::Write for Escape<'_, '_> {
     }
 }
 
-/// A file name of any bytes. Its direction of writing does not affect its surroundings.
+/// A name's direction of writing does not affect its surroundings.
 pub(crate) struct Name<'a>(pub(crate) &'a [u8]);
 
 impl Display for Name<'_> {
@@ -84,7 +83,6 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Powers of 1024, at most three digits.
 pub(crate) fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");

@@ -1,18 +1,14 @@
-//! JSON of files, directories and errors.
-
 use serde::Serialize;
 use vouch_daemon::printable::JsonName;
 use vouch_tree::{Content, FileType, Inode};
 use vouch_tree_client::Revision;
 
-/// The start of every JSON answer.
 #[derive(Serialize)]
 pub(crate) struct Place<'a> {
     pub(crate) tree: String,
     pub(crate) revision: u64,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) tag: &'a str,
-    /// Path without symbolic links.
     #[serde(flatten)]
     pub(crate) path: JsonName,
 }
@@ -108,7 +104,6 @@ pub(crate) const fn type_word(kind: FileType) -> &'static str {
     }
 }
 
-/// Our own strings and numbers always encode.
 pub(crate) fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain data encodes")
 }

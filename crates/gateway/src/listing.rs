@@ -1,5 +1,3 @@
-//! HTML pages: a directory, the list of revisions, errors.
-
 use std::fmt::Write as _;
 
 use jiff::tz::TimeZone;
@@ -12,15 +10,12 @@ use crate::json::type_word;
 use crate::problem::Problem;
 use crate::target::{PathTarget, Selector, encode};
 
-/// All of a directory, or a part of a long one.
 pub(crate) struct DirectoryPage<'a> {
     pub(crate) tree: &'a TreeName,
     pub(crate) revision: &'a Revision,
     pub(crate) target: &'a PathTarget,
     pub(crate) entries: Vec<Entry>,
-    /// Index of the first entry.
     pub(crate) first: u64,
-    /// Entries of the whole directory.
     pub(crate) total: u64,
     pub(crate) is_opaque: bool,
     pub(crate) now_s: u64,

@@ -1,6 +1,5 @@
-//! Failed requests: status code, sentence and page for each error of the tree.
-//!
-//! Sentences name no replica, address or file of this machine; the log does.
+//! Status code, sentence and page for each error of the tree. Sentences name no replica, address or
+//! file of this machine; the log does.
 
 use hyper::StatusCode;
 use vouch_tree::time_text::Utc;
@@ -11,7 +10,6 @@ use crate::target::TargetError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
-    /// One sentence, without a full stop.
     pub(crate) reason: String,
     /// `None` for faults of the requester.
     pub(crate) log: Option<String>,
@@ -26,7 +24,6 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, reason)
     }
 
-    /// The one place where errors of the tree become status codes.
     pub(crate) fn of(error: &Error) -> Self {
         let problem = Self::without_log(error);
         let log = problem.status.is_server_error().then(|| error.to_string());

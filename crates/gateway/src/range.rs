@@ -1,4 +1,4 @@
-//! The `Range` header (RFC 9110 §14). Does no I/O.
+//! RFC 9110 §14. Does no I/O.
 
 use std::ops::Range;
 
@@ -6,19 +6,15 @@ use crate::limits::RANGES_MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestedRanges {
-    /// No usable `Range` header.
     Whole,
     /// Ranges in the order of the request, none empty, no overlap.
     Parts(Vec<Range<u64>>),
-    /// No range is within the file.
     Unsatisfiable,
 }
 
 impl RequestedRanges {
-    /// `size`: length of the file.
-    ///
-    /// Malformed headers, other units, too many and overlapping ranges give the whole file, as RFC
-    /// 9110 §14.2 permits.
+    /// Malformed headers, other units, too many and overlapping ranges give the whole file (RFC
+    /// 9110 §14.2).
     pub(crate) fn parse(value: &[u8], size: u64) -> Self {
         let Some(specs) = std::str::from_utf8(value).ok().and_then(|text| text.trim().strip_prefix("bytes=")) else { return Self::Whole };
         if specs.split(',').count() > RANGES_MAX {
@@ -41,7 +37,6 @@ impl RequestedRanges {
     }
 }
 
-/// Cut to the file; empty if outside; `None` if malformed.
 fn parse_spec(spec: &str, size: u64) -> Option<Range<u64>> {
     let (first, last) = spec.split_once('-')?;
     if first.is_empty() {

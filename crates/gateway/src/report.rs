@@ -31,7 +31,6 @@ impl Counters {
         Self::add(&self.responses[index], 1);
     }
 
-    /// Responses with a status of 500 or more.
     fn failed_responses(&self) -> u64 {
         STATUSES.iter().zip(&self.responses).filter(|(status, _)| **status >= 500).map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
@@ -49,22 +48,17 @@ pub struct GatewayStatus {
     /// Where it listens.
     pub addresses: Vec<String>,
     pub tree: String,
-    /// "fresh", "expired" or "refused".
     pub state: String,
     /// Served now.
     pub revision: u64,
-    /// Seconds since 1970.
     pub expires: i64,
     pub connections: usize,
-    /// Bytes of response bodies.
     pub sent_bytes: u64,
-    /// Responses with a status of 500 or more.
     pub failed_responses: u64,
     pub frames_from_memory: u64,
     pub frames_from_disk: u64,
     pub frames_from_network: u64,
     pub replicas: usize,
-    /// Those that answer with true data.
     pub good_replicas: usize,
 }
 
@@ -145,7 +139,6 @@ impl Report {
         }
     }
 
-    /// Known replicas, and how many of them answer with true data.
     fn replicas(&self) -> (usize, usize) {
         let replicas = self.tree.replicas();
         let is_good = |state| matches!(state, ReplicaState::Up | ReplicaState::Slow);

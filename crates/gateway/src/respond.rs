@@ -1,5 +1,3 @@
-//! Makes responses: finds revision and file, and chooses the form.
-
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -37,7 +35,6 @@ pub(crate) struct Found {
     pub(crate) inode: Inode,
 }
 
-/// Decides about the form of the response.
 pub(crate) struct TreeRequest<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) is_head: bool,
@@ -82,7 +79,6 @@ impl Responder {
         }
     }
 
-    /// The newest revision is never an expired one.
     async fn revision(&self, selector: &Selector) -> Result<Arc<Revision>, Problem> {
         let found = match selector {
             Selector::Newest { .. } => return self.newest().await.map_err(|error| Problem::of(&error)),
@@ -95,7 +91,7 @@ impl Responder {
 
     async fn newest(&self) -> Result<Arc<Revision>, Error> {
         if self.tree.revision().is_err() {
-            // An operation of the tree refreshes an expired revision first.
+            // An operation of the tree refreshes an expired revision.
             self.tree.resolve_path(self.tree.newest().root(), b"").await?;
         }
         self.tree.revision()
@@ -219,7 +215,6 @@ impl Responder {
         }
     }
 
-    /// Adds the headers of every existing file or directory.
     pub(crate) fn add_common(&self, response: &mut Response<Body>, revision: &Revision, selector: &Selector, tag: &EntityTag) {
         let headers = response.headers_mut();
         headers.insert(ETAG, tag.header());
@@ -229,7 +224,6 @@ impl Responder {
     }
 }
 
-/// Has the form that the client accepts.
 pub(crate) fn problem_response(problem: &Problem, headers: &HeaderMap) -> Response<Body> {
     let mut response = if wants_json(headers, &Query::default()) {
         let answer = ErrorAnswer { status: problem.status.as_u16(), error: &problem.reason };
@@ -277,7 +271,7 @@ fn redirect(url: &str) -> Response<Body> {
     response
 }
 
-/// The query decides, else the Accept header. HTML is preferred.
+/// The query decides, else the Accept header.
 fn wants_json(headers: &HeaderMap, query: &Query) -> bool {
     match query.format {
         Some(format) => format == Format::Json,

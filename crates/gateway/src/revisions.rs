@@ -1,4 +1,4 @@
-//! Older revisions, by number and tag. Fetches the history once, as far back as requests need it.
+//! Fetches the history once, as far back as requests need it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,6 @@ struct Known {
     older: OlderRevisions,
 }
 
-/// Before the known revisions.
 #[derive(Default)]
 enum OlderRevisions {
     More(History),
@@ -41,7 +40,6 @@ impl Revisions {
         known.find(|revision| revision.number() <= number).await.map(|found| found.filter(|revision| revision.number() == number))
     }
 
-    /// The newest one.
     pub(crate) async fn by_tag(&self, tree: &Arc<Tree>, tag: &str) -> Result<Option<Arc<Revision>>, Error> {
         let mut known = self.known.lock().await;
         known.follow(tree).await?;
@@ -57,7 +55,6 @@ impl Revisions {
 }
 
 impl Known {
-    /// Adds revisions newer than the known ones.
     async fn follow(&mut self, tree: &Arc<Tree>) -> Result<(), Error> {
         if matches!(self.older, OlderRevisions::Lost) {
             self.newest_first.clear();
@@ -102,12 +99,10 @@ impl Known {
         }
     }
 
-    /// False if there is no older revision.
     async fn extend(&mut self) -> Result<bool, Error> {
         if self.newest_first.len() >= REVISIONS_MAX {
             return Ok(false);
         }
-        // A drop during the fetch loses the place in the history.
         let mut history = match std::mem::take(&mut self.older) {
             OlderRevisions::More(history) => history,
             OlderRevisions::End | OlderRevisions::Lost => {

@@ -1,4 +1,4 @@
-//! Connections: accepts them, applies their limits, and runs HTTP/1.1 or HTTP/2 on each.
+//! Accepts connections, applies their limits, and runs HTTP/1.1 or HTTP/2 on each.
 
 use std::convert::Infallible;
 use std::io;
@@ -33,7 +33,6 @@ use crate::tls::{self, Tls, TlsError, TlsFiles};
 
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
-    /// `None`: plain HTTP.
     pub tls: Option<TlsFiles>,
     pub limits: Limits,
     /// Limit for finding a file and its first bytes.
@@ -51,7 +50,7 @@ pub struct Gateway {
     log: Arc<Log>,
 }
 
-/// Any peer can cause these warnings: limited in number.
+/// Any peer can cause these warnings.
 struct Log {
     throttle: Mutex<Throttle>,
     started: Instant,
@@ -67,7 +66,6 @@ impl Log {
 }
 
 impl Gateway {
-    /// Reads the certificate files.
     pub fn new(tree: Arc<Tree>, options: GatewayOptions) -> Result<Arc<Self>, TlsError> {
         let GatewayOptions { tls, limits, deadline, allows_scripts } = options;
         Ok(Arc::new(Self {
@@ -90,7 +88,6 @@ impl Gateway {
         self.tls.as_ref().map_or(Ok(()), Tls::reload)
     }
 
-    /// Responses in progress have some seconds after `stop`.
     pub async fn run(self: Arc<Self>, listeners: Vec<TcpListener>, stop: impl Future<Output = ()>) -> io::Result<()> {
         let (sender, stopping) = watch::channel(false);
         let mut accepting = JoinSet::new();
@@ -151,7 +148,6 @@ impl Gateway {
         http.max_buf_size(REQUEST_LEN_MAX).max_headers(HEADERS_MAX);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let stopped = async { drop(stopping.wait_for(|is_stopping| *is_stopping).await) };
-        // The peer's errors: closed, not HTTP, or stalled.
         let result = tokio::select! {
             result = connection.as_mut() => result,
             () = stopped => {
@@ -181,7 +177,7 @@ impl Gateway {
         http.max_header_list_size(REQUEST_LEN_MAX as u32);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let stopped = async { drop(stopping.wait_for(|is_stopping| *is_stopping).await) };
-        // A peer can leave its streams without a window, so that nothing is written and nothing stalls.
+        // A peer can leave its streams without a window: nothing is written and nothing stalls.
         let silent = activity.silence(self.limits.idle_max + 4 * self.limits.stall_max);
         let result = tokio::select! {
             result = connection.as_mut() => result,

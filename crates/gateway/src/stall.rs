@@ -1,4 +1,4 @@
-//! Fails a connection if the peer stops reading: slow peers hold no memory for ever.
+//! Fails a connection if the peer stops reading.
 
 use std::future::Future as _;
 use std::io;
@@ -12,11 +12,9 @@ use tokio::time::{Sleep, sleep};
 /// A peer must accept this in each period. A modem of 56 kbit/s takes 20 times as much.
 const PROGRESS_LEN: usize = 8 * 1024;
 
-/// Limits the waits of writes.
 pub(crate) struct StallLimit<S> {
     stream: S,
     period: Duration,
-    /// A write has waited, and too little was accepted since.
     waiting: Option<Pin<Box<Sleep>>>,
     accepted_len: usize,
 }

@@ -1,8 +1,6 @@
-//! The revision and path of a request.
-//!
 //! A first segment that begins with `@` selects a revision and is never a file: `/@12/…`,
-//! `/@tag:v1/…`, and `/@/…` for the newest. Files whose names begin with `@` are below `/@/`, so
-//! every file has a URL. Does no I/O.
+//! `/@tag:v1/…`, and `/@/…` for the newest. Files whose names begin with `@` are below `/@/`. Does
+//! no I/O.
 
 use vouch_tree::FileName;
 
@@ -21,7 +19,6 @@ pub(crate) enum Selector {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Page {
     Path(PathTarget),
-    /// `/@revisions`.
     Revisions,
 }
 
@@ -30,15 +27,13 @@ pub(crate) struct PathTarget {
     pub(crate) selector: Selector,
     /// Names from the root, without empty ones and `.`.
     pub(crate) names: Vec<Vec<u8>>,
-    /// The URL ends with `/`.
     pub(crate) has_slash: bool,
-    /// Segments before the last `/`, as a browser counts them for `..`.
+    /// As a browser counts them for `..`.
     pub(crate) depth: usize,
     /// No empty segments and no `.`.
     pub(crate) is_canonical: bool,
 }
 
-/// Known parameters. Others are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) format: Option<Format>,
@@ -69,7 +64,6 @@ pub(crate) enum TargetError {
 }
 
 impl Page {
-    /// `path` is percent-encoded.
     pub(crate) fn parse(path: &str) -> Result<Self, TargetError> {
         let path = path.strip_prefix('/').unwrap_or(path).as_bytes();
         let mut segments: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
@@ -116,12 +110,10 @@ impl Selector {
         text.parse().ok().map(Selector::Number)
     }
 
-    /// The URL always shows the same revision.
     pub(crate) const fn is_fixed(&self) -> bool {
         matches!(self, Selector::Number(_))
     }
 
-    /// First segment of URLs, with its slash; empty for the newest revision.
     pub(crate) fn prefix(&self) -> String {
         match self {
             Selector::Newest { explicit: false } => String::new(),
@@ -133,12 +125,12 @@ impl Selector {
 }
 
 impl PathTarget {
-    /// URL of the gateway's root, relative, so that a reverse proxy may add a path of its own.
+    /// Relative, so that a reverse proxy may add a path of its own.
     pub(crate) fn up(&self) -> String {
         if self.depth == 0 { "./".to_owned() } else { "../".repeat(self.depth) }
     }
 
-    /// Relative URL of the directory with the first `count` names, or of this file's directory URL.
+    /// Of the first `count` names, or of this file's directory URL.
     pub(crate) fn directory(&self, count: usize) -> String {
         self.directory_in(&self.selector, count)
     }
@@ -167,7 +159,6 @@ impl PathTarget {
         format!("{above}{}{below}", encode(name))
     }
 
-    /// Path from the root, without a leading slash.
     pub(crate) fn path(&self) -> Vec<u8> {
         self.names.join(&b'/')
     }

@@ -1,5 +1,3 @@
-//! TLS by certificate files, read at the start and on request.
-
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -15,7 +13,6 @@ use zeroize::Zeroizing;
 
 use crate::limits::PEM_LEN_MAX;
 
-/// PEM.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
     /// Its own certificate first, then those of its issuers.
@@ -56,7 +53,6 @@ impl Tls {
     }
 }
 
-/// Whether a client has chosen HTTP/2 in its handshake.
 pub(crate) fn has_chosen_http2<S>(stream: &TlsStream<S>) -> bool {
     stream.get_ref().1.alpn_protocol() == Some(HTTP2)
 }

@@ -1,5 +1,3 @@
-//! Audit trail of a mount: records user operations and wrong data from replicas.
-
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -25,8 +23,7 @@ pub(crate) struct MountAudit {
     bounds: RefusalLimit,
     since: Instant,
     halt: Arc<Notify>,
-    /// Whether the trail has ended, so nothing more is recorded or answered. Recorders hold it for
-    /// reading.
+    /// Nothing more is recorded or answered. Recorders hold it for reading.
     ended: RwLock<bool>,
 }
 
@@ -51,7 +48,6 @@ impl MountAudit {
         })
     }
 
-    /// Reads the rules again; an error changes nothing.
     pub(crate) fn reload(&self) {
         match self.account.read() {
             Ok(new) => {
@@ -85,7 +81,7 @@ impl MountAudit {
         self.trail.is_healthy()
     }
 
-    /// Closes the trail with this detail. The mount answers nothing from now on.
+    /// The mount answers nothing from now on.
     pub(crate) fn stop(&self, detail: &str) {
         *self.ended.write() = true;
         self.record_omitted();
@@ -97,7 +93,6 @@ impl MountAudit {
         u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Records a refusal, unless a rule excludes it or its rate is exceeded.
     fn refuse(&self, refusal: Refusal, from: Option<(SocketAddr, &str)>, tree: &str, detail: &str) {
         let export = export(tree);
         let mut record = Record {
@@ -119,7 +114,6 @@ impl MountAudit {
         self.trail.record(&record);
     }
 
-    /// Returns whether a record was written.
     fn record(&self, seen: &Observation<'_>, rules: &Rules) -> bool {
         let operation = number_of(seen.operation);
         if !rules.may_record(operation) {
@@ -174,7 +168,6 @@ impl MountAudit {
     fn kept(&self) -> Recorded {
         let (send, kept) = oneshot::channel();
         self.trail.call_when_stored(Box::new(move || {
-            // The waiting side may have timed out.
             let _ = send.send(());
         }));
         Box::pin(async move {
@@ -227,7 +220,7 @@ impl FaultObserver for MountAudit {
     }
 }
 
-/// Kind of refusal when a tree may not be shown; none if it is only unreachable.
+/// None if the tree is only unreachable.
 const fn refusal_to_show(class: ErrorClass) -> Option<Refusal> {
     match class {
         ErrorClass::Expired => Some(Refusal::Expired),

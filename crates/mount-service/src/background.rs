@@ -1,15 +1,14 @@
-//! Starts the command again as a background process.
-
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use vouch_daemon::failure::{At as _, Failure, Outcome, Why};
 
-/// Starts this program again with `arguments` and waits until it has mounted. A fork would lose the
-/// threads. Returns the line that it prints then.
+/// Waits until it has mounted, and returns the line that it prints then. A fork would lose the
+/// threads.
 ///
 /// # Errors
+///
 /// That it ended first; it has printed the reason.
 pub fn start_in_background(arguments: impl Iterator<Item = OsString>) -> Outcome<String> {
     let what = "the mount behind";
@@ -17,8 +16,8 @@ pub fn start_in_background(arguments: impl Iterator<Item = OsString>) -> Outcome
     let mut command = Command::new(program);
     command.args(arguments_behind(arguments)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().at(what)?;
-    // Passes on its messages until it has mounted. Its pipes then close, so that callers can wait
-    // for the end of our output; later messages go to the log.
+    // Its pipes then close, so that callers can wait for the end of our output; later messages go
+    // to the log.
     let words = child.stderr.take().map(|mut words| std::thread::spawn(move || io::copy(&mut words, &mut io::stderr())));
     let mut line = String::new();
     if let Some(out) = child.stdout.take() {

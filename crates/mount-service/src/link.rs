@@ -1,7 +1,5 @@
-//! Messages between the supervisor of a mount and its worker processes, with file descriptors.
-//!
-//! A message is one packet: the version, a word, and text for people. The worker's end is its
-//! standard input, so no process guesses descriptor numbers.
+//! A message is one packet: the version, a word, text for people, and file descriptors. The
+//! worker's end is its standard input, so no process guesses descriptor numbers.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,7 +16,7 @@ pub(crate) struct Link(OwnedFd);
 pub(crate) enum Word {
     /// To a worker: mount. With the journal.
     Start,
-    /// From a worker: mounted. With the device; the text is the device number.
+    /// From a worker. With the device; the text is the device number.
     Mounted,
     /// To a worker: prepare to take the mount over. With the device and the journal.
     Prepare,
@@ -26,21 +24,15 @@ pub(crate) enum Word {
     Prepared,
     /// To a worker: answer all requests and stop.
     Stop,
-    /// From a worker: stopped.
     Stopped,
-    /// To a stopped worker: serve again.
     Resume,
     /// To a prepared worker: take over. The text is `killed` if the earlier process was killed.
     TakeOver,
-    /// From a worker: it has the state, and can begin.
     Ready,
-    /// To a ready worker: serve.
     Begin,
-    /// From a worker: it serves.
     Serving,
     /// From a worker: it cannot. The text says why.
     Refused,
-    /// To a worker: unmount and end.
     Unmount,
     /// To a stopped worker: end, another one serves.
     End,
@@ -107,7 +99,6 @@ impl Link {
         Ok(())
     }
 
-    /// The next message; `None` if the other side has ended.
     pub(crate) fn receive(&self) -> io::Result<Option<Message>> {
         let mut packet = [0; TEXT_LEN_MAX + 64];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -151,7 +142,6 @@ fn parse(packet: &[u8]) -> io::Result<(Word, String)> {
     Ok((word.ok_or_else(|| invalid("an unknown message"))?, parts.next().unwrap_or_default().to_owned()))
 }
 
-/// Version of the messages. The journal has a version of its own.
 const VERSION: &str = "vouch-mount-1";
 
 const TEXT_LEN_MAX: usize = 2048;

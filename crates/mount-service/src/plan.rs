@@ -1,5 +1,3 @@
-//! What to mount, and what the command supplies.
-
 use std::fmt::Display;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -12,20 +10,16 @@ use vouch_tree::TreeName;
 use vouch_tree_client::{Client, Error as ClientError, FaultObserver, Revision, Tree, TreeOptions};
 use vouch_tree_mount::{MountError, MountOptions, NamespaceTrees};
 
-/// A mount as the user wants it.
 pub struct MountPlan {
     /// The tree; without it, the namespace of all trees.
     pub tree: Option<PlannedTree>,
     pub namespace: NamespaceTrees,
     pub point: PathBuf,
     pub options: MountOptions,
-    /// The audit trail, if there is one.
     pub trail: Option<TrailConfig>,
-    /// Address of the metrics page.
     pub metrics: Option<SocketAddr>,
     /// Whether standard error belongs to a command that has ended.
     pub is_detached: bool,
-    /// Name and version of the program, for audit records.
     pub program: &'static str,
 }
 
@@ -34,11 +28,10 @@ pub struct PlannedTree {
     pub options: TreeOptions,
 }
 
-/// What the command supplies: it knows the options of clients and revisions, and standard output.
+/// The command knows the options of clients and revisions, and standard output.
 pub trait MountSource {
     type Error: Display + From<Failure> + From<ClientError> + From<MountError> + From<TrailError>;
 
-    /// Creates the client.
     fn client(&self, observer: Option<Arc<dyn FaultObserver>>) -> impl Future<Output = Result<Arc<Client>, Self::Error>>;
 
     /// The revision to stay at; none to follow the newest one.
@@ -52,12 +45,10 @@ pub trait MountSource {
 }
 
 impl MountPlan {
-    /// The tree or the namespace, for people.
     pub(crate) fn label(&self) -> String {
         self.tree.as_ref().map_or_else(|| "all trees".into(), |tree| tree.name.to_string())
     }
 
-    /// Replicas of a tree of the namespace.
     pub(crate) fn tree_options(&self, name: &TreeName) -> TreeOptions {
         self.namespace.by_key.get(name.hostid()).unwrap_or(&self.namespace.options).clone()
     }

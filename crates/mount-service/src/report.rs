@@ -1,5 +1,3 @@
-//! Status, health and metrics of a mount.
-
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -59,7 +57,6 @@ impl From<TreeStatus> for TreeHealth {
     }
 }
 
-/// Answers until it is dropped.
 pub(crate) struct ReportServer {
     stop: Arc<Notify>,
     thread: Option<JoinHandle<io::Result<()>>>,

@@ -1,5 +1,3 @@
-//! The processes of a mount, and their arguments.
-
 use std::ffi::OsString;
 use std::str::FromStr;
 
@@ -10,7 +8,6 @@ pub enum Role {
     Supervisor,
     /// Continues a supervisor whose program was replaced.
     Successor,
-    /// Serves.
     Worker,
     /// Serves without a supervisor.
     Alone,

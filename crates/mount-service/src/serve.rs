@@ -1,5 +1,4 @@
-//! Mounts, or takes the mount of another worker over; then serves until a signal, an order of the
-//! supervisor or an unmount.
+//! Mounts or takes over, then serves until a signal, an order of the supervisor or an unmount.
 
 use std::fs::File;
 use std::io;
@@ -24,10 +23,10 @@ use crate::report::{MountReport, ReportServer};
 use crate::role::Role;
 use crate::worker::{self, Orders, Task};
 
-/// Mounts as a worker of a supervisor, or alone, and serves until the mount has ended. For a worker,
-/// standard input is the link to its supervisor.
+/// For a worker, standard input is the link to its supervisor.
 ///
 /// # Errors
+///
 /// Why nothing is mounted, or why the mount has ended before it should.
 pub fn run<S: MountSource>(role: Role, plan: &MountPlan, source: &S) -> Result<(), S::Error> {
     let job = match role {
@@ -63,7 +62,6 @@ fn start<S: MountSource>(
     companions.end_audit(plan, outcome)
 }
 
-/// What runs beside the file system: the audit trail, and the listener of the metrics page.
 #[derive(Default)]
 pub(crate) struct Companions {
     pub(crate) audit: Option<Arc<MountAudit>>,
@@ -71,7 +69,8 @@ pub(crate) struct Companions {
 }
 
 impl Companions {
-    /// Begins the trail, if there is one, and the handling of signals; listens for the metrics page.
+    /// Begins the trail, if there is one, and the handling of signals; listens for the metrics
+    /// page.
     pub(crate) fn begin<E: From<Failure> + From<vouch_daemon::audit_trail::TrailError>>(&mut self, plan: &MountPlan) -> Result<(), E> {
         self.page = plan.metrics.map(|address| TcpListener::bind(address).at(address)).transpose()?;
         let Some(config) = &plan.trail else {
@@ -129,8 +128,8 @@ async fn mount_and_serve<S: MountSource>(
         None => mount_namespace(config, client.clone(), plan.namespace.clone()).await?,
     };
     if plan.is_detached {
-        // Not before: below an autofs mount, only the process group of automount(8) may look at a
-        // mount point that is being mounted. Fails only for a group leader, which a child is not.
+        // Below an autofs mount, only the process group of automount(8) may look at a mount point
+        // that is being mounted. Fails only for a group leader, which a child is not.
         let _ = rustix::process::setsid();
     }
     let revision = mounted.status().trees.first().map_or_else(String::new, |tree| format!(", revision {}", tree.revision));
@@ -193,7 +192,7 @@ async fn serve<E: From<Failure> + From<vouch_tree_mount::MountError>>(
     Ok(())
 }
 
-/// Records omitted refusals until the mount ends. Returns whether the trail's policy ends it.
+/// Records omitted refusals. Returns whether the trail's policy ends the mount.
 async fn audit_until(audit: &MountAudit, ended: impl Future<Output = ()>) -> bool {
     tokio::pin!(ended);
     let mut step = tokio::time::interval(OMITTED_INTERVAL);
@@ -206,5 +205,5 @@ async fn audit_until(audit: &MountAudit, ended: impl Future<Output = ()>) -> boo
     }
 }
 
-/// Interval of records about omitted refusals.
+/// Between records about omitted refusals.
 const OMITTED_INTERVAL: Duration = Duration::from_secs(10);

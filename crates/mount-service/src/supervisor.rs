@@ -1,8 +1,7 @@
-//! The supervisor of a mount: a small process that holds the FUSE device and the journal, and starts
-//! the worker that serves.
+//! A small process that holds the FUSE device and the journal, and starts the worker that serves.
 //!
-//! If the worker is killed, another worker continues under the same open files. On request a worker
-//! of a new version replaces it. The supervisor reads nothing from the network and never looks into
+//! If the worker is killed, another one continues under the same open files. On request a worker of
+//! a new version replaces it. The supervisor reads nothing from the network and never looks into
 //! the journal.
 
 use std::ffi::OsString;
@@ -27,10 +26,11 @@ use crate::role::{Role, arguments_with};
 use crate::upgrade_socket;
 use crate::worker_process::{Refusal, WorkerProcess, ended, was_killed};
 
-/// Supervises a mount: starts its worker, or as successor continues with the worker of the replaced
-/// program. `arguments` are those of this command, without its name.
+/// Starts a worker, or as successor continues with the worker of the replaced program. `arguments`
+/// are without the program's name.
 ///
 /// # Errors
+///
 /// Why the mount has ended, unless its worker has printed it.
 pub fn supervise(role: Role, arguments: Vec<OsString>, is_detached: bool, is_audited: bool) -> Outcome {
     match role {
@@ -41,7 +41,6 @@ pub fn supervise(role: Role, arguments: Vec<OsString>, is_detached: bool, is_aud
 
 struct Supervisor {
     program: PathBuf,
-    /// Arguments of this command.
     arguments: Vec<OsString>,
     journal: File,
     /// Of a mount that has begun.
@@ -68,7 +67,6 @@ enum Event {
 }
 
 impl Supervisor {
-    /// Starts a worker for a new mount.
     fn start(arguments: Vec<OsString>, is_detached: bool, is_audited: bool) -> Outcome<Self> {
         // Now: after a package's upgrade the running program has no path.
         let program = std::env::current_exe().at("this program")?;
@@ -109,7 +107,6 @@ impl Supervisor {
         })
     }
 
-    /// Runs until the mount has ended.
     fn run(mut self) -> Outcome {
         let outcome = self.serve();
         if let Some(socket) = &self.requests {
@@ -208,8 +205,7 @@ impl Supervisor {
         }
     }
 
-    /// Replaces the worker by one of the installed program. On an error, the worker goes on. Returns
-    /// how long requests waited.
+    /// On an error, the worker goes on. Returns how long requests waited.
     fn upgrade(&mut self) -> Result<Duration, String> {
         let begun = Instant::now();
         let replaced = self.replace_worker();
@@ -332,7 +328,7 @@ impl Supervisor {
         self.worker.await_end(END_MAX);
     }
 
-    /// Runs the installed program as supervisor too, in this process. On an error, this one goes on.
+    /// In this process. On an error, this program goes on.
     fn replace_own_program(&self) {
         let Some(device) = &self.device else { return };
         let arguments = arguments_with(Role::Successor, &self.arguments);

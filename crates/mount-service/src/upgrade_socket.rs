@@ -1,5 +1,4 @@
-//! The socket on which a mount's supervisor takes requests for an upgrade, found by the device
-//! number of the mount; and the request.
+//! Found by the device number of the mount.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -39,10 +38,10 @@ pub(crate) fn path(device: &str) -> io::Result<PathBuf> {
     Ok(base.join("vouch/mounts").join(device))
 }
 
-/// Asks the supervisor of the mount at `point`, which has this device number, for an upgrade.
 /// Returns how long requests waited.
 ///
 /// # Errors
+///
 /// Why the mount's process goes on.
 pub fn request_upgrade(point: &Path, device: &str) -> Outcome<Duration> {
     let what = point.display();
@@ -50,7 +49,6 @@ pub fn request_upgrade(point: &Path, device: &str) -> Outcome<Duration> {
     let mut stream = UnixStream::connect(&socket).map_err(|error| no_supervisor(point, error))?;
     stream.set_read_timeout(Some(ANSWER_MAX)).at(&what)?;
     let mut answer = String::new();
-    // The supervisor answers in one line.
     stream.by_ref().take(ANSWER_LEN_MAX).read_to_string(&mut answer).at(&what)?;
     let why = match answer.trim_end().split_once(' ') {
         Some(("ok", pause_us)) => return Ok(Duration::from_micros(pause_us.parse().unwrap_or(0))),
@@ -69,7 +67,6 @@ fn no_supervisor(point: &Path, error: io::Error) -> Failure {
     }
 }
 
-/// Longer than the supervisor's own limits.
 const ANSWER_MAX: Duration = Duration::from_secs(180);
 
 const ANSWER_LEN_MAX: u64 = 4096;

@@ -1,5 +1,3 @@
-//! A worker of a mount: serves, and does what its supervisor asks.
-
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -20,15 +18,13 @@ use crate::supervisor::{EXCLUSIVE, KILLED};
 
 /// What a supervisor asks of a new worker.
 pub(crate) enum Task {
-    /// To mount.
     Start(Arc<File>),
-    /// To continue the mount of another worker.
     TakeOver(OwnedFd, Arc<File>),
 }
 
 /// Binds this process to its supervisor, and takes its first message.
 pub(crate) fn begin(is_detached: bool) -> Outcome<(Arc<Link>, Task)> {
-    // Without a supervisor nobody could continue the mount: it ends, and its users get errors.
+    // Without a supervisor nobody could continue the mount.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(io::Error::from).at("prctl(2)")?;
     let link = Link::from_standard_input().at("standard input")?;
     let wrong = || Failure::usage("--role", "is for the program's own use");
@@ -72,8 +68,7 @@ impl Orders {
         self.link.send(Word::Mounted, mounted.device_number().unwrap_or_default(), &[device.as_fd()]).at("the supervisor")
     }
 
-    /// Obeys until the mount shall end. `end` runs before this process leaves the mount to another
-    /// one.
+    /// `end` runs before this process leaves the mount to another one.
     pub(crate) async fn obey(&mut self, mounted: &MountHandle, end: impl Fn()) {
         loop {
             match self.orders.recv().await {
@@ -101,13 +96,12 @@ impl Orders {
     }
 }
 
-/// The trees of a mount, opened before the other process stops.
 enum Opened {
     Tree(Arc<Tree>),
     Namespace(HashMap<String, Arc<Tree>>),
 }
 
-/// Takes the mount of another worker over.
+/// Continues the mount of another worker.
 pub(crate) async fn take_over<S: MountSource>(
     plan: &MountPlan,
     source: &S,

@@ -1,5 +1,3 @@
-//! A worker as a child process of its supervisor.
-
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -20,7 +18,6 @@ pub(crate) struct WorkerProcess {
     pub(crate) link: Link,
 }
 
-/// Why a worker did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("the process ended; its reason is in the log")]
@@ -102,7 +99,6 @@ impl WorkerProcess {
         }
     }
 
-    /// Ends a worker that serves nothing.
     pub(crate) fn end(self) {
         self.kill(Signal::KILL);
         let _ = self.wait();
@@ -126,7 +122,6 @@ pub(crate) fn was_killed(status: ExitStatus) -> bool {
     status.signal().is_some() || status.code() == Some(PANIC_CODE)
 }
 
-/// The outcome of a mount whose worker has ended.
 pub(crate) fn ended(status: ExitStatus) -> Outcome {
     match status.code() {
         Some(0) => Ok(()),

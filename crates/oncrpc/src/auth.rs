@@ -2,14 +2,13 @@
 
 use vouch_xdr::{Error, Reader, Writer, Xdr};
 
-/// Longest body of a credential or verifier (RFC 5531 §8.2: `opaque body<400>`).
+/// RFC 5531 §8.2: `opaque body<400>`.
 pub const AUTH_BODY_LEN_MAX: usize = 400;
-/// Longest machine name of AUTH_SYS (RFC 5531, appendix A: `string machinename<255>`).
+/// RFC 5531, appendix A: `string machinename<255>`.
 pub(crate) const AUTH_SYS_NAME_LEN_MAX: usize = 255;
-/// Most supplementary groups of AUTH_SYS (RFC 5531, appendix A: `unsigned int gids<16>`).
+/// RFC 5531, appendix A: `unsigned int gids<16>`.
 pub(crate) const AUTH_SYS_GIDS_MAX: usize = 16;
 
-/// Number of an authentication flavour; any value is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Flavor(pub u32);
 

@@ -1,5 +1,5 @@
 //! ONC RPC version 2 (RFC 5531): calls, replies, record marking, AUTH_NONE and AUTH_SYS. No I/O and
-//! no clock. Other authentication flavours are opaque bytes, for RPCSEC_GSS above this crate.
+//! no clock. Other flavours are opaque bytes.
 //!
 //! A server calls [`RecordReader::next`] to cut records, [`Call::decode`] to decode one, and
 //! [`CallError::reply`] for the answer to an invalid one. Replies: [`begin_record`],

@@ -9,8 +9,7 @@ pub const RECORD_MARK_LEN: usize = 4;
 /// Longest fragment: 31 bits (RFC 5531 §11).
 pub(crate) const FRAGMENT_LEN_MAX: u32 = (1 << 31) - 1;
 
-/// Most fragments of a record. Empty fragments are legal (RFC 5531 §11); without a limit a record
-/// could stay open for ever.
+/// Empty fragments are legal (RFC 5531 §11): without a limit a record could stay open for ever.
 pub const FRAGMENT_COUNT_MAX: u32 = 4096;
 
 const LAST: u32 = 1 << 31;
@@ -28,7 +27,6 @@ pub enum RecordError {
 #[derive(Debug)]
 pub struct RecordMarks {
     record_len_max: usize,
-    /// Announced length of the record so far.
     len: usize,
     mark: [u8; RECORD_MARK_LEN],
     mark_len: usize,
@@ -44,7 +42,6 @@ pub enum Next {
     More,
     /// At least one byte of the record; see [`RecordMarks::took`].
     Bytes(usize),
-    /// End of the record; returned once.
     End,
 }
 
@@ -54,7 +51,6 @@ impl RecordMarks {
         Self { record_len_max, len: 0, mark: [0; RECORD_MARK_LEN], mark_len: 0, fragment_left: 0, last: false, fragments: 0 }
     }
 
-    /// Takes only headers from the front of `input`.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Next, RecordError> {
         loop {
             if self.fragment_left > 0 {
@@ -115,8 +111,8 @@ impl RecordMarks {
     }
 }
 
-/// Cuts a byte stream into records. Memory: at most twice the bytes received of an incomplete
-/// record. An announced length allocates nothing.
+/// Memory: at most twice the bytes received of an incomplete record. An announced length allocates
+/// nothing.
 #[derive(Debug)]
 pub struct RecordReader {
     marks: RecordMarks,
@@ -124,15 +120,12 @@ pub struct RecordReader {
 }
 
 impl RecordReader {
-    /// Records may have up to `record_len_max` bytes.
     pub const fn new(record_len_max: usize) -> Self {
         Self { marks: RecordMarks::new(record_len_max), record: Vec::new() }
     }
 
     /// Takes bytes from the front of `input` until a record is complete or `input` is empty. Call
-    /// it until it returns `None`.
-    ///
-    /// A record in one fragment within `input` is borrowed; others are copied once.
+    /// it until it returns `None`. A record in one fragment is borrowed; others are copied once.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
         loop {
             let n = match self.marks.next(input)? {
@@ -151,7 +144,6 @@ impl RecordReader {
         }
     }
 
-    /// True between records, where the stream may end.
     pub const fn at_boundary(&self) -> bool {
         self.marks.at_boundary()
     }
@@ -175,8 +167,8 @@ pub fn begin_record(w: &mut Writer) -> usize {
     start
 }
 
-/// Fills in the header that [`begin_record`] left room for. `extra_len` bytes of the record go to
-/// the socket separately. Panics if the record is over 2^31 − 1 bytes or `start` is wrong.
+/// `extra_len` bytes of the record go to the socket separately. Panics if the record is over 2^31 −
+/// 1 bytes or `start` is wrong.
 pub fn end_record(bytes: &mut [u8], start: usize, extra_len: usize) {
     let len = bytes.len() - start - RECORD_MARK_LEN + extra_len;
     bytes[start..start + RECORD_MARK_LEN].copy_from_slice(&record_mark(len));

@@ -61,7 +61,6 @@ impl AuthStat {
 }
 
 impl<'a> Reply<'a> {
-    /// A reply with an AUTH_NONE verifier.
     pub const fn accepted(xid: u32, outcome: Accepted<'a>) -> Self {
         Self { xid, body: ReplyBody::Accepted { verf: OpaqueAuth::NONE, outcome } }
     }

@@ -1,4 +1,4 @@
-//! Answers requests: from a record to the pieces of the reply. Frames stay opaque.
+//! From a record to the pieces of the reply. Frames stay opaque.
 
 use std::sync::Arc;
 
@@ -41,7 +41,6 @@ impl Service for Serving<'_> {
     }
 }
 
-/// Fetches what a cache lacks, once for a request.
 pub(super) struct Fetch<'a> {
     caller: &'a Caller<'a>,
     fetched: Option<Fetched>,
@@ -102,8 +101,7 @@ impl From<vouch_xdr::Error> for Refusal {
 impl Replica {
     /// `None`: answered later.
     fn dispatch(&self, call: &Call<'_>, fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> Result<Option<Request>, Refusal> {
-        // All data is public, so any credential will do. Refuses flavours that would wrap the
-        // answer (RFC 5531 §9).
+        // All data is public. Refuses flavours that would wrap the answer (RFC 5531 §9).
         if !matches!(call.cred.flavor, Flavor::NONE | Flavor::SYS) {
             return Err(Refusal::Denied(Denied::AuthError(AuthStat::REJECTED_CRED)));
         }
@@ -172,7 +170,6 @@ impl Replica {
         for handle in &args.handles {
             let located = match &tree {
                 Some(tree) => tree.locate(handle).map_err(|error| {
-                    // Our fault: the client must not conclude that the frame does not exist.
                     tree.note_unlocatable(handle, &error);
                     self.counters.request(Request::DataFailed);
                     Refusal::Outcome(Accepted::SystemErr)

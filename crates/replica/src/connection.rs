@@ -1,5 +1,4 @@
-//! A connection as a state machine: bytes in, pieces and time-outs out. No I/O and no clock;
-//! `worker` drives it.
+//! Bytes in, pieces and time-outs out. No I/O and no clock; `worker` drives it.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +15,9 @@ pub(super) trait Service {
     fn answer(&self, request: &Incoming<'_>, fetched: Option<Fetched>, output: &mut Output<Self::File>) -> Result<After, Fault>;
 }
 
-/// Next step after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     Next,
-    /// Close the connection once the output is sent.
     Close,
     /// The same request, after [`Connection::wake`].
     Again,
@@ -43,9 +40,7 @@ pub(super) enum Fetched {
 pub(super) enum Fault {
     BadRequest,
     Idle,
-    /// An incomplete request took too long.
     SlowRequest,
-    /// The peer accepted replies too slowly.
     SlowReader,
     /// Clear text on a port that takes TLS only.
     ClearText,
@@ -60,10 +55,9 @@ impl From<RecordError> for Fault {
 #[derive(Debug)]
 pub(super) struct Connection<F> {
     reader: RequestReader,
-    /// Waits until output is sent. Only peers that send faster than they read fill it.
+    /// Only peers that send faster than they read fill it.
     undecoded: Vec<u8>,
     output: Output<F>,
-    /// A request that waits for data from elsewhere, and the end of its wait.
     waiting: Option<(Incoming<'static>, Option<Fetched>)>,
     is_ending: bool,
     phase: Phase,
@@ -75,7 +69,6 @@ pub(super) struct Connection<F> {
 enum Phase {
     Idle,
     Request,
-    /// A wait for data from elsewhere, whose fetch has its own deadline.
     Wait,
     Reply,
 }
@@ -193,7 +186,6 @@ impl<F: Clone + PartialEq> Connection<F> {
         }
     }
 
-    /// Memory beyond its own size, bytes.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
         let waiting = self.waiting.as_ref().map_or(0, |(request, _)| request.held_len());
@@ -208,7 +200,6 @@ mod tests {
     use crate::output::Span;
     use vouch_oncrpc::record_mark;
 
-    /// Answers n bytes with n pieces; refuses an empty request.
     struct Pieces;
 
     impl Service for Pieces {

@@ -1,4 +1,4 @@
-//! Counters of each thread, and their sums. Separate counters avoid cache line contention.
+//! Of each thread, and their sums: separate counters avoid cache line contention.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,12 +31,11 @@ pub(super) enum Request {
     HttpNotModified,
     HttpNotFound,
     HttpFailed,
-    /// Other methods, ranges beyond the end, requests that are not HTTP/1.
     HttpRejected,
 }
 
 impl Request {
-    /// Has procedure and result as on the metrics page.
+    /// As on the metrics page.
     pub(super) const ALL: [(Self, &'static str, &'static str); 13] = [
         (Self::Null, "null", "ok"),
         (Self::FsinfoOk, "getfsinfo", "ok"),
@@ -120,7 +119,6 @@ impl Counters {
         self.closed[reason as usize].get()
     }
 
-    /// Time from reading a request to sending the last byte of its answer.
     pub(super) fn latency(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let bucket = LATENCY_US_MAX.iter().position(|&max| us <= max).unwrap_or(LATENCY_US_MAX.len());

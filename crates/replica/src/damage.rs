@@ -1,4 +1,4 @@
-//! Damage found while serving, and its repair. Reads at most a frame's length of a pack.
+//! Reads at most a frame's length of a pack.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -25,8 +25,7 @@ enum Place {
         len: u64,
     },
     Frame(BlockHandle),
-    /// Found by the scrub. Another file or change time means a replaced pack; the next pass checks
-    /// it.
+    /// Another file or change time means a replaced pack; the next pass checks it.
     Rotten {
         path: PathBuf,
         stamp: Option<Stamp>,
@@ -55,7 +54,6 @@ impl Damage {
         matches!(&self.place, Place::Rotten { path: rotten, .. } if rotten == path)
     }
 
-    /// The data is readable now, in a database with correct pack lengths.
     pub(super) fn is_mended(&self, snapshot: &Snapshot) -> bool {
         match &self.place {
             Place::Rotten { path, stamp } => stamp_of(path) != *stamp,
@@ -83,5 +81,4 @@ impl fmt::Display for Damage {
     }
 }
 
-/// Sending fails at the unreadable byte, or up to a buffer's length before it.
 const READ_BACK_LEN_MAX: u64 = 256 * 1024;

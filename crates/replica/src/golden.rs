@@ -1,4 +1,4 @@
-//! The code writes and reads each vector of `docs/formats/protocol.md`.
+//! Each vector of docs/formats/protocol.md.
 
 use vouch_oncrpc::{Accepted, Call, OpaqueAuth, Reply, begin_record, end_record};
 use vouch_tree::protocol::{
@@ -9,7 +9,6 @@ use vouch_xdr::{Writer, Xdr as _};
 
 const DOCUMENT: &str = include_str!("../../../docs/formats/protocol.md");
 
-/// Bytes of the named block.
 fn vector(name: &str) -> Vec<u8> {
     let fence = format!("```hex {name}\n");
     let start = DOCUMENT.find(&fence).unwrap_or_else(|| panic!("no vector {name}")) + fence.len();

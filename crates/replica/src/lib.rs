@@ -1,4 +1,4 @@
-//! The replica server: many trees in one process, without secrets.
+//! Many trees in one process, without secrets.
 //!
 //! `worker` reads requests, `connection` cuts and queues them, `answer` finds the frames in the
 //! packs (`trees`), `send` gives them to the kernel. The same port answers HTTP (`http`), and TLS
@@ -69,7 +69,6 @@ pub struct ServeConfig {
     pub passed: Vec<Arc<TcpListener>>,
     /// Certificate for HTTPS; `None`: clear text only.
     pub tls: Option<TlsFiles>,
-    /// Refuse clear text. Needs `tls`.
     pub is_tls_only: bool,
     pub metrics: Option<SocketAddr>,
     /// `None`: one for each core.
@@ -108,10 +107,6 @@ pub enum ServeError {
     ThreadEnded,
 }
 
-/// Opens, serves until `stop`, and closes. For more steps see [`Server`].
-///
-/// # Errors
-/// Those of [`Server::open`] and [`Server::run`].
 pub fn run(config: ServeConfig, stop: impl Fn() -> bool) -> Result<(), ServeError> {
     Server::open(config)?.run(stop)
 }
@@ -128,10 +123,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Also restricts the calling thread and its later threads. Running threads stay as they are,
-    /// so call this early.
+    /// Restricts the calling thread and its later threads: call this early.
     ///
     /// # Errors
+    ///
     /// Nothing to serve, a taken address, or a required sandbox that is unavailable.
     pub fn open(mut config: ServeConfig) -> Result<Self, ServeError> {
         if config.databases.is_empty() || config.listen.is_empty() && config.passed.is_empty() {
@@ -199,10 +194,10 @@ impl Server {
         self.listeners.page.as_ref().and_then(|page| page.local_addr().ok())
     }
 
-    /// Serves until `stop`, asked ten times a second, returns true; then finishes replies in
-    /// progress.
+    /// `stop` is called ten times a second.
     ///
     /// # Errors
+    ///
     /// A thread cannot start, or ends by itself.
     pub fn run(mut self, stop: impl Fn() -> bool) -> Result<(), ServeError> {
         let system = |source| ServeError::System { doing: "threads", source };
@@ -292,7 +287,6 @@ impl Server {
     }
 }
 
-/// Sockets of each thread, and their addresses.
 fn listeners(config: &ServeConfig, threads: usize) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>), ServeError> {
     let mut of_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
@@ -312,7 +306,6 @@ fn listeners(config: &ServeConfig, threads: usize) -> Result<(Vec<Vec<TcpListene
     Ok((of_thread, addresses))
 }
 
-/// Retries unreadable databases later, unless all are.
 fn open_trees(paths: &[PathBuf], cache: Option<&Arc<TreeCache>>) -> Result<(Trees, Vec<PathBuf>), ServeError> {
     let trees = Trees::default();
     let mut failed = Vec::new();
@@ -362,8 +355,6 @@ fn descriptors_for_connections() -> Result<usize, ServeError> {
     Ok(all - DESCRIPTORS_RESERVED.min(all / 2))
 }
 
-/// Minimum with a database in a bucket.
 const BUCKET_THREADS_MIN: usize = 8;
 
-/// Interval between checks for the order to stop.
 const STOP_STEP: Duration = Duration::from_millis(100);

@@ -7,13 +7,11 @@ pub struct Limits {
     /// Limit for all threads. Each connection costs a descriptor and some hundred bytes when idle,
     /// at most 32 KiB when busy.
     pub connections_max: usize,
-    /// Closes longer idle connections: dead clients hold no descriptors. Clients reconnect in one
-    /// round trip.
+    /// Dead clients hold no descriptors. Clients reconnect in one round trip.
     pub idle_max: Duration,
-    /// Limit to complete a request, and to accept 64 KiB of replies. Otherwise a few thousand
-    /// stalled peers could hold all connections.
+    /// To complete a request, and to accept 64 KiB of replies: stalled peers must not hold all
+    /// connections.
     pub stall_max: Duration,
-    /// Limit for replies in progress after the order to stop.
     pub drain_max: Duration,
 }
 
@@ -34,18 +32,17 @@ pub(super) const REQUEST_LEN_MAX: usize = 4096;
 /// Caches add some fields to a client's head.
 pub(super) const HEAD_LEN_MAX: usize = 8 * 1024;
 
-/// One read, and so the most undecoded input of a connection.
+/// The most undecoded input of a connection.
 pub(super) const READ_LEN_MAX: usize = 8 * 1024;
 
 /// Decoding pauses here. A request adds at most two a handle, so a queue stays below 256 pieces, or
 /// 8 KiB.
 pub(super) const PIECES_MAX: usize = 64;
 
-/// Decoding pauses here. Bounds sending ahead of the peer's reads; the bytes are in files, not in
-/// memory.
+/// Decoding pauses here. The bytes are in files, not in memory.
 pub(super) const OUTPUT_LEN_MAX: u64 = 4 << 20;
 
-/// Reply heads at which decoding pauses: small answers in a row share a piece.
+/// Decoding pauses here: small answers in a row share a piece.
 pub(super) const OWN_LEN_MAX: u64 = 8 * 1024;
 
 /// Undecoded input, an incomplete request, pieces, reply headers.
@@ -56,7 +53,6 @@ pub(crate) const CONNECTION_LEN_MAX: usize = 32 * 1024;
 /// more.
 pub(super) const SENDFILE_LEN_MIN: u64 = 16 * 1024;
 
-/// Buffers data without sendfile.
 pub(super) const SEND_BUFFER_LEN: usize = 64 * 1024;
 
 pub(super) const TURN_LEN_MAX: u64 = 1 << 20;
@@ -66,16 +62,15 @@ pub(super) const TURN_READS_MAX: u32 = 8;
 /// Connections accepted before open ones get their turn.
 pub(super) const TURN_ACCEPTS_MAX: u32 = 64;
 
-/// Bytes accepted within `stall_max`: 64 KiB in 30 s is 2 KiB/s, slower than any usable link.
+/// Within `stall_max`: 64 KiB in 30 s is 2 KiB/s, slower than any usable link.
 pub(super) const STALL_LEN_MIN: u64 = 64 * 1024;
 
-/// Idle limit while over nine tenths of `connections_max` are in use: idle peers cannot exclude others.
+/// While over nine tenths of `connections_max` are in use: idle peers cannot exclude others.
 pub(super) const IDLE_CROWDED_MAX: Duration = Duration::from_secs(5);
 
 /// Pause after a lack of descriptors or memory: an immediate retry would only burn a core.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval between checks for new revisions and time-outs.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
 /// Covers packs and segments, listeners, epoll, logs and the metrics page.

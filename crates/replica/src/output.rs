@@ -1,4 +1,4 @@
-//! Output of a connection: a queue of pieces, mostly runs of bytes in pack files.
+//! A queue of pieces, mostly runs of bytes in pack files.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,6 @@ impl<F: Clone + PartialEq> Output<F> {
         self.len
     }
 
-    /// Bytes in memory of this queue alone. O(pieces).
     pub(super) fn own_len(&self) -> u64 {
         self.pieces.iter().filter(|piece| matches!(piece, Piece::Own { .. })).map(Piece::len).sum()
     }
@@ -56,7 +55,6 @@ impl<F: Clone + PartialEq> Output<F> {
         self.pieces.iter()
     }
 
-    /// Extends the last piece if possible.
     pub(super) fn push_bytes(&mut self, new: &[u8]) {
         if new.is_empty() {
             return;

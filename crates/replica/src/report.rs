@@ -47,7 +47,6 @@ pub struct ServeStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServedTree {
     pub hostid: String,
-    /// Left out of the public health page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
     pub state: TreeState,

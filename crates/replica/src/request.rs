@@ -1,4 +1,5 @@
-//! Cuts the byte stream into requests. The first byte tells the protocol.
+//! A record mark begins with 0 or 128, because RPC requests are shorter than 64 KiB; a method of
+//! HTTP begins with a letter.
 
 use std::borrow::Cow;
 
@@ -8,8 +9,6 @@ use super::connection::Fault;
 use super::http::HeadReader;
 use super::limits::REQUEST_LEN_MAX;
 
-/// RPC requests are shorter than 64 KiB, so a record mark begins with 0 or 128. A method of HTTP
-/// begins with a letter.
 #[derive(Debug)]
 pub(super) enum RequestReader {
     Unknown,
@@ -19,9 +18,7 @@ pub(super) enum RequestReader {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Incoming<'a> {
-    /// One record.
     Rpc(Cow<'a, [u8]>),
-    /// One head.
     Http(Vec<u8>),
 }
 
@@ -59,7 +56,6 @@ impl RequestReader {
         }
     }
 
-    /// The stream may end here.
     pub(super) const fn at_boundary(&self) -> bool {
         match self {
             Self::Unknown => true,
@@ -68,7 +64,6 @@ impl RequestReader {
         }
     }
 
-    /// Bytes of an incomplete request.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
         match self {

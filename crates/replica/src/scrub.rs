@@ -1,4 +1,4 @@
-//! Hashes the packs of all trees slowly, to find rotten bytes before clients need them.
+//! Finds rotten bytes before clients need them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,6 @@ pub(super) struct Scrubber {
     trees: Arc<Trees>,
     bytes_per_s: u64,
     stop: Box<dyn Fn() -> bool + Send>,
-    /// The bytes read so far are due then.
     due: Instant,
 }
 
@@ -63,7 +62,6 @@ impl Scrubber {
         }
     }
 
-    /// Waits until `len` more bytes are due. False when the replica stops.
     fn pace(&mut self, tree: &Tree, len: u64) -> bool {
         tree.scrubbed().bytes.fetch_add(len, Ordering::Relaxed);
         let now = Instant::now();
@@ -87,8 +85,6 @@ impl Scrubber {
 
 const WAIT_MIN: Duration = Duration::from_millis(20);
 
-/// Pause between passes: small databases are not read without end.
 const PASS_PAUSE: Duration = Duration::from_secs(60);
 
-/// Interval between checks for the order to stop.
 const STOP_STEP: Duration = Duration::from_millis(100);

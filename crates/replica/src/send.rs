@@ -1,5 +1,5 @@
-//! Sends output: pack runs by sendfile, other bytes from a buffer of the thread. Unsent bytes are
-//! read again from their file.
+//! Pack runs by sendfile, other bytes from a buffer of the thread. Unsent bytes are read again from
+//! their file.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,13 +17,10 @@ pub(super) enum SendError<F> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Bytes sent; the socket may accept more.
     Sent(u64),
-    /// Bytes sent; the socket is full.
     Full(u64),
 }
 
-/// Buffers data without sendfile.
 pub(super) struct SendBuffer {
     bytes: Box<[u8; SEND_BUFFER_LEN]>,
     len: usize,
@@ -98,7 +95,6 @@ fn send_span<F: AsFd + Clone>(socket: BorrowedFd<'_>, span: &Span<F>) -> Result<
     }
 }
 
-/// Copies the front of `output`.
 pub(super) fn copied<'a, F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &'a mut SendBuffer) -> Result<&'a [u8], SendError<F>> {
     gather(output, buffer, u64::MAX)?;
     Ok(&buffer.bytes[..buffer.len])

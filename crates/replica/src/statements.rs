@@ -1,8 +1,6 @@
-//! Intake of key statements: any client may send them, the signature proves them, a directory keeps
-//! them.
-//!
-//! A tree has at most a revocation and the newest forwarding pointer. Statements about other keys
-//! are refused, so senders cannot fill the disk.
+//! Any client may send key statements, the signature proves them, a directory keeps them. A tree
+//! has at most a revocation and the newest forwarding pointer. Statements about other keys are
+//! refused, so senders cannot fill the disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -29,7 +27,6 @@ pub(super) struct StatementStore {
 }
 
 impl StatementStore {
-    /// Creates a missing directory.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         File::open(directory)?.sync_all()?;
@@ -40,7 +37,6 @@ impl StatementStore {
         &self.directory
     }
 
-    /// Logs unreadable files as errors.
     pub(super) fn load(&self, hostid: &HostId) -> Vec<Vec<u8>> {
         [true, false]
             .into_iter()
@@ -66,7 +62,6 @@ impl StatementStore {
             .collect()
     }
 
-    /// Checks, stores and serves.
     pub(super) fn put(&self, trees: &Trees, bytes: &[u8]) -> PutStatementResult {
         if bytes.len() > STATEMENT_LEN_MAX {
             return PutStatementResult::Invalid;

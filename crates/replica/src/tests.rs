@@ -1,5 +1,3 @@
-//! Real sockets on loopback, real databases.
-
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -131,7 +129,6 @@ fn serve(made: &TestTree) -> Running {
     start(config(vec![made.path()]))
 }
 
-/// A tree, its server and a client.
 fn served() -> (TestTree, Running, Client) {
     let made = TestTree::new(1);
     let server = serve(&made);
@@ -197,7 +194,6 @@ impl Client {
         self.socket.write_all(bytes).unwrap();
     }
 
-    /// `None` when the server closes.
     fn receive(&mut self) -> Option<Vec<u8>> {
         loop {
             let mut input = &self.input[..];

@@ -1,4 +1,4 @@
-//! TLS for connections that begin with a handshake (rustls). The same port serves clear text.
+//! For connections that begin with a TLS handshake. The same port serves clear text.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -36,7 +36,6 @@ pub(super) const HANDSHAKE: u8 = 0x16;
 pub(super) struct Tls {
     files: TlsFiles,
     config: RwLock<Arc<ServerConfig>>,
-    /// Of the files that were read last.
     stamp: Mutex<[FileStamp; 2]>,
 }
 
@@ -45,7 +44,6 @@ type FileStamp = Option<(u64, u64, u64, i64, i64)>;
 
 impl Tls {
     pub(super) fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        // Before the files are read: a change in between is seen next time.
         let stamp = Mutex::new(files.stamp());
         Ok(Self { config: RwLock::new(files.load()?), files, stamp })
     }
@@ -54,8 +52,6 @@ impl Tls {
         self.config.read().clone()
     }
 
-    /// Reads the files again if they have changed. While they do not fit, the certificate before
-    /// stays in force.
     pub(super) fn refresh(&self) {
         let stamp = self.files.stamp();
         if std::mem::replace(&mut *self.stamp.lock(), stamp) == stamp {
@@ -70,7 +66,7 @@ impl Tls {
         }
     }
 
-    /// Directories of the files, and of those that they are links to.
+    /// Also of the files that they are links to.
     pub(super) fn directories(&self) -> Vec<PathBuf> {
         let files = [&self.files.certificate, &self.files.key];
         let linked = files.iter().filter_map(|file| file.canonicalize().ok());
@@ -129,7 +125,6 @@ impl Session {
         Ok(())
     }
 
-    /// Decrypted bytes; 0 if there are none.
     pub(super) fn read(&mut self, out: &mut [u8]) -> usize {
         self.tls.reader().read(out).unwrap_or(0)
     }
@@ -147,7 +142,6 @@ impl Session {
         Ok(true)
     }
 
-    /// Works like [`send::step`].
     pub(super) fn step<F: std::os::fd::AsFd + Clone + PartialEq>(
         &mut self,
         socket: &TcpStream,

@@ -52,7 +52,6 @@ impl Trees {
         all
     }
 
-    /// `None` unless there is exactly one.
     pub(super) fn only(&self) -> Option<Arc<Tree>> {
         let by_hostid = self.by_hostid.read();
         by_hostid.values().next().filter(|_| by_hostid.len() == 1).cloned()
@@ -111,7 +110,6 @@ struct State {
     trouble: Option<String>,
     packs_checked: Instant,
     pack_trouble: Option<String>,
-    /// `None` once the data is readable again.
     damage: Option<Damage>,
 }
 
@@ -130,7 +128,6 @@ pub(super) struct Offer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OfferedRevision {
     pub(super) number: u64,
-    /// Time of signing, seconds since 1970.
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) files: u64,
@@ -166,7 +163,6 @@ impl Tree {
         &self.path
     }
 
-    /// True if there is a newer generation. A failure keeps the old one.
     pub(super) fn refresh(&self) -> Result<bool, String> {
         let looked = self.snapshot.refresh().map_err(|error| error.to_string()).and_then(|new| {
             let found = self.snapshot.hostid();
@@ -222,7 +218,6 @@ impl Tree {
         &self.scrubbed
     }
 
-    /// A sound pack ends the damage that an earlier pass found.
     pub(super) fn note_scrubbed(&self, pack: &Path, problem: Option<&str>) {
         match problem {
             Some(problem) => {
@@ -241,7 +236,6 @@ impl Tree {
         }
     }
 
-    /// The database should have the frame.
     pub(super) fn note_unlocatable(&self, handle: &BlockHandle, error: &vouch_tree_store::Error) {
         tracing::error!(path = %self.path.display(), %handle, %error, "frame can't be served");
         self.note(Damage::of_frame(handle, error));
@@ -312,7 +306,6 @@ impl Offer {
         }
     }
 
-    /// The record without its xid; `None` without an offer.
     pub(super) fn record(&self, companions: bool) -> Option<&Arc<[u8]>> {
         if companions { self.with_companions.as_ref() } else { self.plain.as_ref() }
     }
@@ -353,5 +346,5 @@ fn record(result: GetFsinfoResult) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// Interval without a new revision. A check costs one system call for each 32 MiB.
+/// A check costs one system call for each 32 MiB.
 const PACKS_CHECK_INTERVAL: Duration = Duration::from_secs(30);

@@ -1,5 +1,3 @@
-//! Wakes connections whose wait for data is over.
-
 use std::sync::Arc;
 
 use mio::Waker;
@@ -12,7 +10,6 @@ pub(super) struct WakeQueue {
     pub(super) waker: Arc<Waker>,
 }
 
-/// Place and unique number of a worker's connection.
 pub(super) type Ticket = (usize, u64);
 
 pub(super) struct Caller<'a> {
@@ -21,7 +18,6 @@ pub(super) struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Called when the wait is over.
     pub(super) fn waker(&self) -> impl FnOnce(bool) + Send + 'static {
         let (wake_queue, ticket) = (Arc::clone(self.wake_queue), self.ticket);
         move |is_complete| {

@@ -23,12 +23,9 @@ use super::wake_queue::{Caller, Ticket, WakeQueue};
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
-    /// Certificate for connections that begin with a handshake of TLS.
     pub(super) tls: Option<Tls>,
-    /// Whether clear text is refused.
     pub(super) is_tls_only: bool,
     pub(super) open: AtomicUsize,
-    /// The replica must stop.
     pub(super) stop: AtomicBool,
 }
 
@@ -243,7 +240,6 @@ impl Worker {
         }
     }
 
-    /// Accepts no connection and finishes replies; true when done.
     fn drain(&mut self, now: Instant) -> bool {
         if self.drain_until.is_none() {
             self.drain_until = Some(now + self.shared.limits.drain_max);
@@ -274,7 +270,6 @@ struct Peer {
     connection: Connection<ServedFile>,
     tls: Option<Session>,
     admitted_at: Instant,
-    /// Nothing was read.
     is_new: bool,
     readable: bool,
     /// The peer closed its half, so a short read is not the end.
@@ -282,7 +277,6 @@ struct Peer {
     writable: bool,
     interest: Option<Interest>,
     queued: bool,
-    /// Read once without an event since the last successful read.
     looked_again: bool,
     asked_at: Option<Instant>,
 }
@@ -329,8 +323,7 @@ impl Peer {
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
     }
 
-    /// Edge-triggered: one registration is enough. Write events are registered at the first full
-    /// socket.
+    /// Edge-triggered: one registration is enough.
     fn register(&mut self, registry: &mio::Registry, token: Token) -> io::Result<()> {
         let wanted = if self.writable && self.interest != Some(BOTH) { Interest::READABLE } else { BOTH };
         let old = self.interest.replace(wanted);
@@ -341,8 +334,8 @@ impl Peer {
         }
     }
 
-    /// Reads again after other connections instead of waiting for an event, once after each read: a
-    /// served client soon asks again or leaves, and short connections never need epoll.
+    /// Once after each read: a served client soon asks again or leaves, and short connections never
+    /// need epoll.
     fn may_look_again(&mut self) -> bool {
         let may = self.interest.is_none() && !self.queued && self.writable && !std::mem::replace(&mut self.looked_again, true);
         self.readable |= may;
@@ -384,7 +377,6 @@ impl Peer {
         }
     }
 
-    /// Sends until nothing is left, or returns why the turn ends.
     fn send_output(&mut self, scratch: &mut WorkerScratch, sent: &mut u64) -> Option<TurnEnd> {
         while !self.connection.output().is_empty() {
             if !self.writable || *sent >= TURN_LEN_MAX {
@@ -414,7 +406,6 @@ impl Peer {
         None
     }
 
-    /// Reads from the socket once, or returns why the turn ends.
     fn receive(&mut self, scratch: &mut WorkerScratch, reads: &mut u32) -> Result<Option<TurnEnd>, Fault> {
         if !self.flush_tls() || !self.readable {
             return Ok(Some(TurnEnd::Wait));
@@ -444,7 +435,6 @@ impl Peer {
 }
 
 impl Peer {
-    /// False if the connection is in clear text.
     fn receive_tls(&mut self, n: usize, scratch: &WorkerScratch) -> Result<bool, Fault> {
         let is_first = std::mem::replace(&mut self.is_new, false);
         if let Some(tls) = &scratch.shared.tls
@@ -464,7 +454,6 @@ impl Peer {
         Ok(true)
     }
 
-    /// Bytes decrypted into the read buffer.
     fn decrypted(&mut self, scratch: &mut WorkerScratch) -> Option<usize> {
         self.tls.as_mut().map(|tls| tls.read(&mut scratch.read_buffer[..])).filter(|n| *n > 0)
     }

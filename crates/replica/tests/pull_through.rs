@@ -1,4 +1,4 @@
-//! A pull-through cache between real clients and a real origin, over the tree protocol and HTTP.
+//! Between real clients and a real origin, over the tree protocol and HTTP.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -97,7 +97,6 @@ impl Site {
         client.open(&self.name, &TreeOptions { replicas: vec![replica], only_replicas: true, ..TreeOptions::default() }).await
     }
 
-    /// Compares all files. `numbers`: their content.
     async fn read(&self, replica: String, numbers: impl Fn(usize) -> usize) {
         let tree = self.open(replica.clone()).await.unwrap_or_else(|error| panic!("{replica}: {error}"));
         let reads = (0..FILES).map(|file| {
@@ -115,7 +114,6 @@ impl Site {
     }
 }
 
-/// Up to 128 KiB, incompressible.
 fn content(number: usize) -> Vec<u8> {
     let mut bytes = vec![0; 1 << (4 + number % 14)];
     let mut hasher = blake3::Hasher::new();
@@ -188,7 +186,6 @@ async fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Disk space of regular files.
 fn space(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
@@ -254,7 +251,6 @@ fn space_of(path: &Path) -> u64 {
     path.metadata().map_or(0, |found| found.blocks())
 }
 
-/// Tasks of a dropped cache may hold it for a moment.
 async fn wait_for_lock(site: &Site) {
     let path = site.path("cache/lock");
     wait_until("the lock of the cache", || {
@@ -268,7 +264,6 @@ async fn wait_for_lock(site: &Site) {
 async fn packs_are_evicted_within_the_quota() {
     let site = Site::new();
     for number in 0..96 {
-        // 24 MiB, of 128 KiB and more each.
         std::fs::create_dir_all(site.path("source/large")).unwrap();
         std::fs::write(site.path(&format!("source/large/{number}")), [content(13 + 28 * number), content(27 + 28 * number)].concat())
             .unwrap();

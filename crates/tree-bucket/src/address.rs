@@ -45,7 +45,6 @@ impl std::fmt::Display for Address {
 }
 
 const BUCKET_LEN_MAX: usize = 63;
-/// A key has up to 1,024 bytes.
 const PREFIX_LEN_MAX: usize = 900;
 
 #[cfg(test)]

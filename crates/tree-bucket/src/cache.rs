@@ -1,5 +1,4 @@
-//! Cached packs in the work directory, bounded by bytes. Evicts the least recently opened; open
-//! files stay readable.
+//! Bounded by bytes. Evicts the least recently opened pack; open files stay readable.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +16,6 @@ use crate::runtime;
 pub(crate) struct PackCache {
     dir: PathBuf,
     len_max: u64,
-    /// Packs of one stripe are downloaded one at a time.
     stripes: [Mutex<()>; STRIPES],
 }
 
@@ -76,16 +74,13 @@ fn evict(dir: &Path, len_max: u64) {
         if len <= len_max {
             break;
         }
-        // Another process may have removed it.
         let _ = fs::remove_file(path);
         len -= of_pack;
     }
 }
 
-/// Marks a file as used; false without one.
 fn touch(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| {
-        // Only the order of eviction depends on it.
         let _ = file.set_modified(SystemTime::now());
         true
     })

@@ -1,4 +1,4 @@
-//! Environment: endpoint, region, credentials, time limits, work directory.
+//! Endpoint, region, credentials, time limits, work directory.
 
 use std::env;
 use std::fs;
@@ -87,7 +87,6 @@ fn work_dir(address: &Address, endpoint: &str) -> io::Result<PathBuf> {
     Ok(std::path::absolute(parent)?.join(format!("{}-{}", address.bucket, &hash[..16])))
 }
 
-/// A profile of the AWS credentials file. No `Debug`: it holds a secret.
 struct Profile {
     id: String,
     secret: String,
@@ -95,8 +94,7 @@ struct Profile {
 }
 
 impl Profile {
-    /// Reads `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`. `None` without such a file
-    /// or profile, unless a profile was named.
+    /// `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`.
     fn read(named: Option<String>) -> io::Result<Option<Self>> {
         let path = env::var_os("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
         let path = path.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".aws/credentials")));
@@ -133,12 +131,10 @@ impl Profile {
 }
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Longest pause within an answer.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// A pack of 32 MiB at half a megabit a second.
 const REQUEST_MAX: Duration = Duration::from_secs(600);
 const RETRIES_MAX: usize = 6;
-/// No further attempt after this time.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 const CACHE_LEN_MAX: u64 = 2 << 30;
 

@@ -1,4 +1,4 @@
-//! A database in a bucket: local copies of manifest and index, commit, garbage.
+//! Local copies of manifest and index, commit, garbage.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -28,9 +28,10 @@ use crate::objects::{Expected, GARBAGE, LOCK, MANIFEST, Objects};
 use crate::{lock, runtime};
 
 /// `address`: `s3://BUCKET/PREFIX`. The environment configures it. Databases of one address share
-/// their state. Starts the bucket threads.
+/// their state.
 ///
 /// # Errors
+///
 /// Invalid address or configuration, or an unusable work directory.
 pub fn open(address: &str) -> io::Result<Arc<dyn BucketDatabase>> {
     static OPEN: Mutex<Option<HashMap<String, Arc<S3Database>>>> = Mutex::new(None);
@@ -46,13 +47,11 @@ pub fn open(address: &str) -> io::Result<Arc<dyn BucketDatabase>> {
     Ok(database)
 }
 
-/// Shared by requests and uploads of a database.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) objects: Arc<Objects>,
     work_dir: PathBuf,
-    /// Random name of the work directory. The holder of its file lock may take over its bucket
-    /// lock.
+    /// Of the work directory. The holder of its file lock may take over its bucket lock.
     pub(crate) id: String,
     known: Mutex<Known>,
     /// The bucket may have objects that no manifest names.
@@ -195,7 +194,6 @@ async fn expired(objects: &Objects, named: &HashSet<String>, grace: Duration) ->
 }
 
 impl Session {
-    /// Maps a file of the work directory.
     pub(crate) fn object_of(&self, path: &Path) -> Option<String> {
         let below = path.strip_prefix(&self.work_dir).ok()?.to_str()?;
         let is_object = (below.starts_with("packs/") || below.starts_with("index/")) && !below.contains("/.");
@@ -284,7 +282,7 @@ impl Session {
         }
     }
 
-    /// The commit: the manifest must still be the expected one. Then replaces the local copy.
+    /// The manifest must still be the expected one. Then replaces the local copy.
     pub(crate) fn replace_manifest(&self, bytes: Bytes, replace_copy: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.check_lock()?;
         let invalid = |error: vouch_tree_store::Error| self.objects.invalid(MANIFEST, format_args!("{error}"));
@@ -319,7 +317,6 @@ impl Session {
         BucketError { kind: BucketErrorKind::Busy, text }
     }
 
-    /// Excludes other processes.
     fn lock_copies(&self) -> io::Result<File> {
         let file = File::options().write(true).create(true).truncate(false).open(self.work_dir.join("copies.lock"))?;
         rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
@@ -347,7 +344,6 @@ async fn put_manifest(objects: &Objects, bytes: Bytes, expected: Expected) -> Re
     }
 }
 
-/// `None` unless manifest and tag belong together.
 fn read_tag(work_dir: &Path) -> Option<KnownManifest> {
     let text = fs::read_to_string(work_dir.join("manifest.tag")).ok()?;
     let mut words = text.splitn(3, ' ');

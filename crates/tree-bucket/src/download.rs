@@ -1,5 +1,3 @@
-//! Downloads objects into files: whole or not at all.
-
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +43,6 @@ async fn write(objects: &Objects, object: &str, next: &Path, len: Option<u64>) -
     if written == size { Ok(()) } else { Err(objects.invalid(object, format_args!("came with {written} bytes instead of {size}"))) }
 }
 
-/// Name of an incomplete file.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().unwrap_or_default().to_string_lossy();

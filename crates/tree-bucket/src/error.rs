@@ -1,5 +1,3 @@
-//! One line with bucket, key and cure.
-
 use std::error::Error as _;
 
 use object_store::Error;

@@ -1,4 +1,4 @@
-//! Objects that no manifest names, with times. Stored as the object `garbage`.
+//! With times. Stored as the object `garbage`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -15,7 +15,6 @@ impl Garbage {
         let text = String::from_utf8_lossy(bytes);
         let entries = text.lines().filter_map(|line| {
             let (since, name) = line.split_once(' ')?;
-            // Objects of a database have plain names.
             let is_name = !name.chars().any(char::is_control);
             is_name.then_some((name.to_owned(), since.parse().ok()?))
         });
@@ -26,7 +25,6 @@ impl Garbage {
         self.since.iter().map(|(name, since)| format!("{since} {name}\n")).collect::<String>().into_bytes()
     }
 
-    /// Objects that exist and are not named.
     pub(crate) fn next(&self, present: &[String], named: &HashSet<String>, now_s: u64) -> Self {
         let unnamed = present.iter().filter(|name| !named.contains(*name));
         // A future time comes from a wrong clock.
@@ -52,7 +50,6 @@ mod tests {
         assert_eq!(first.expired(100, Duration::ZERO), ["b", "c"]);
         let second = Garbage::parse(&first.to_bytes()).next(&present[..2], &named, 110);
         assert_eq!(second.expired(110, Duration::from_secs(10)), ["b"]);
-        // Named again, or from a wrong clock: the period restarts.
         let third = second.next(&present, &HashSet::from(["b".to_owned()]), 50);
         assert_eq!(third.expired(59, Duration::from_secs(10)), [""; 0]);
         assert_eq!(third.expired(60, Duration::from_secs(10)), ["a", "c"]);

@@ -1,9 +1,8 @@
 //! Databases of published trees in S3: a driver of [`vouch_tree_store`].
 //!
 //! Objects have the names and bytes of a database directory, so web servers and clients that read
-//! one read the bucket too. Conditional writes decide between writers: packs and segments are
-//! created and never replaced; the manifest is replaced only if it is the one that the writer began
-//! with. The lock object only saves futile work.
+//! one read the bucket too. Conditional writes decide between writers: packs and segments are never
+//! replaced; the manifest is replaced only if it is the one that the writer began with.
 //!
 //! Nothing read from the bucket is trusted: readers of the store verify frames.
 
@@ -23,7 +22,6 @@ mod runtime;
 
 pub use database::open;
 
-/// Registers the driver of paths that begin with `s3://`.
 pub fn register() {
     vouch_tree_store::register_bucket_driver(open);
 }

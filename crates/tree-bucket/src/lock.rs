@@ -1,7 +1,5 @@
-//! The writer's lock: an object that its holder renews.
-//!
-//! Keeps two publishers from the same work. Safety depends on the conditional write of the manifest
-//! instead.
+//! An object that its holder renews. It keeps two publishers from the same work. Safety depends on
+//! the conditional write of the manifest.
 
 use std::io;
 use std::sync::Arc;
@@ -45,7 +43,6 @@ impl Drop for Guard {
         let has_unnamed = session.has_unnamed.load(Ordering::Relaxed);
         let released = runtime::run(async move {
             if has_unnamed {
-                // The next writer must look for leftovers.
                 let left = session.objects.put(LOCK, content(&session.id, LEFT, 0), Expected::Tag(tag)).await;
                 left.map(drop).map_err(|error| session.objects.failed(LOCK, &error).into())
             } else {
@@ -59,7 +56,7 @@ impl Drop for Guard {
 }
 
 impl Session {
-    /// The tag of the lock; `true`: an earlier writer has left it.
+    /// `true`: an earlier writer has left it.
     async fn take_lock(&self, deadline: Instant) -> io::Result<(String, bool)> {
         let held = content(&self.id, HELD, 0);
         let mut has_leftovers = false;
@@ -71,7 +68,6 @@ impl Session {
             }
             let found = match self.objects.get(LOCK, None, LOCK_LEN_MAX).await {
                 Ok(Some(found)) => found,
-                // Released meanwhile.
                 Ok(None) => continue,
                 Err(error) if is_missing(&error) => continue,
                 Err(error) => return Err(error),
@@ -80,7 +76,6 @@ impl Session {
                 has_leftovers = true;
                 match self.objects.put(LOCK, held.clone(), Expected::Tag(found.tag)).await {
                     Ok(tag) => return Ok((tag, has_leftovers)),
-                    // Another writer was first.
                     Err(Error::Precondition { .. } | Error::AlreadyExists { .. } | Error::NotFound { .. }) => {}
                     Err(error) => return Err(self.objects.failed(LOCK, &error).into()),
                 }
@@ -109,7 +104,6 @@ impl Session {
         BucketError { kind: BucketErrorKind::Busy, text }
     }
 
-    /// Renews the lock until `stop`. `None` if another writer took it.
     async fn renew_lock(&self, mut tag: String, stop: &Notify) -> Option<String> {
         for count in 1.. {
             tokio::select! {

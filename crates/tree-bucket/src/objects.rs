@@ -22,7 +22,6 @@ pub(crate) struct Objects {
     pub(crate) endpoint: String,
 }
 
-/// Required state of the object before a write.
 #[derive(Debug, Clone)]
 pub(crate) enum Expected {
     Nothing,
@@ -45,7 +44,7 @@ impl Objects {
         describe(&format!("s3://{}/{}", self.address.bucket, self.key(object)), &self.endpoint, error)
     }
 
-    /// A small object; `None` if it still has the tag. `Missing` if there is none.
+    /// `None` if it still has the tag. `Missing` if there is none.
     pub(crate) async fn get(&self, object: &str, known: Option<String>, len_max: u64) -> io::Result<Option<Found>> {
         let options = GetOptions { if_none_match: known, ..GetOptions::default() };
         let got = match self.store.get_opts(&self.key(object), options).await {
@@ -78,8 +77,7 @@ impl Objects {
         Ok(put.e_tag.unwrap_or_default())
     }
 
-    /// An existing object with the same bytes is a success: the answer to an earlier attempt may be
-    /// lost.
+    /// Success if it exists with the same bytes: the answer to an earlier attempt may be lost.
     pub(crate) async fn create(&self, object: &str, bytes: Bytes) -> io::Result<()> {
         let mut attempts = 0;
         loop {
@@ -102,8 +100,8 @@ impl Objects {
         }
     }
 
-    /// Not all servers know conditions for uploads in parts, so only the lock and this check
-    /// protect the object.
+    /// Not all servers know conditions for uploads in parts: only the lock and this check protect
+    /// the object.
     pub(crate) async fn create_in_parts(&self, object: &str, path: std::path::PathBuf) -> io::Result<()> {
         let failed = |error: Error| io::Error::from(self.failed(object, &error));
         let key = self.key(object);
@@ -139,7 +137,6 @@ impl Objects {
         named.try_collect().await.map_err(|error| self.failed(dir, &error).into())
     }
 
-    /// Directories end in a slash.
     pub(crate) async fn top(&self) -> io::Result<HashSet<String>> {
         let prefix = self.key("");
         let prefix = (!self.address.prefix.is_empty()).then_some(&prefix);

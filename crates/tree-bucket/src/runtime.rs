@@ -10,7 +10,6 @@ pub(crate) fn start() -> io::Result<()> {
     if RUNTIME.get().is_none() {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).max(THREADS_MIN);
         let runtime = Builder::new_multi_thread().worker_threads(threads).thread_name("bucket").enable_all().build()?;
-        // Another caller may have been first.
         let _ = RUNTIME.set(runtime);
     }
     Ok(())
@@ -19,7 +18,6 @@ pub(crate) fn start() -> io::Result<()> {
 pub(crate) fn spawn<T: Send + 'static>(task: impl Future<Output = io::Result<T>> + Send + 'static) -> Task<T> {
     let (send, receive) = sync_channel(1);
     let runtime = RUNTIME.get().expect("a database is opened after the start");
-    // A caller that gave up does not receive.
     runtime.spawn(async move { drop(send.send(task.await)) });
     Task(Mutex::new(receive))
 }

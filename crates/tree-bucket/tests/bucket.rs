@@ -1,6 +1,4 @@
-//! A real S3 server (versitygw): conformance, and the commit of a writer that has lost its lock.
-//!
-//! Each part is a process, because the environment configures a bucket.
+//! versitygw. Each part is a process, because the environment configures a bucket.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -58,7 +56,6 @@ fn lens(packs: &Path) -> Vec<(String, u64)> {
     entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
 }
 
-/// Does one part.
 #[test]
 fn child_with_a_bucket() {
     let Some(role) = std::env::var_os(ROLE) else { return };
@@ -104,7 +101,6 @@ fn put_some(writer: &Writer, seeds: std::ops::Range<u64>) {
     }
 }
 
-/// Frames are in the bucket before they are read again.
 struct Packs(Writer);
 
 impl Packs {

@@ -32,7 +32,6 @@ pub struct TreeCache {
     packs: RwLock<HashMap<String, Arc<CachedPack>>>,
     /// Only in the previous layout, for readers of its manifest.
     outgoing: Mutex<Vec<String>>,
-    /// Manifest and index.
     pub(crate) index_len: AtomicU64,
     used_len: AtomicI64,
     uses: AtomicU64,
@@ -40,7 +39,6 @@ pub struct TreeCache {
     _lock: File,
 }
 
-/// Presence of a pack's bytes.
 pub enum Cover {
     Ready(Arc<PackFile>),
     /// Missing frames: pass them to [`TreeCache::fetch`], then ask again.
@@ -57,7 +55,6 @@ pub(crate) struct Counters {
     pub(crate) evictions: AtomicU64,
 }
 
-/// Counts since the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CacheCounts {
     /// Requests with all bytes present.
@@ -65,7 +62,6 @@ pub struct CacheCounts {
     /// Frames and bytes.
     pub fetched: u64,
     pub fetched_len: u64,
-    /// Frames that no replica has sent.
     pub failed: u64,
     pub evictions: u64,
     pub used_len: u64,
@@ -82,6 +78,7 @@ impl TreeCache {
     /// Follows the origin from then on. Serves what it has while no origin answers.
     ///
     /// # Errors
+    ///
     /// An unusable directory, or an empty cache and no origin.
     pub async fn open(client: Arc<Client>, options: CacheOptions) -> Result<Arc<Self>> {
         for dir in [&options.dir, &options.dir.join("packs"), &options.dir.join("index")] {
@@ -199,7 +196,6 @@ impl TreeCache {
         }
     }
 
-    /// Evicts other packs until the quota holds.
     pub(crate) fn note_growth(&self, pack: &CachedPack, growth: i64) {
         self.used_len.fetch_add(growth, Ordering::Relaxed);
         while self.used_len() > self.options.quota && self.evict_oldest(pack.serial) {}

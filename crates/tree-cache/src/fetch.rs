@@ -24,7 +24,6 @@ impl Default for FetchesInProgress {
     }
 }
 
-/// `true`: all frames are present.
 type Done = Box<dyn FnOnce(bool) + Send>;
 
 struct Waiter {
@@ -47,8 +46,8 @@ impl Waiter {
 }
 
 impl TreeCache {
-    /// Fetches frames, or joins fetches in progress, then calls `done`. Each round of `AT_ONCE_MAX`
-    /// frames ends within the client's deadline.
+    /// Joins fetches in progress, then calls `done`. Each round of `AT_ONCE_MAX` frames ends within
+    /// the client's deadline.
     pub fn fetch(self: &Arc<Self>, wanted: Vec<Wanted>, done: impl FnOnce(bool) + Send + 'static) {
         let count = wanted.iter().map(|wanted| wanted.frames.len()).sum::<usize>();
         // One more, so that it does not end before all are counted.
@@ -129,8 +128,6 @@ impl TreeCache {
     }
 }
 
-/// Limit for one request.
 const AT_ONCE_MAX: usize = 64;
 
-/// Limit for all requests.
 const FRAMES_MAX: usize = 256;

@@ -19,7 +19,6 @@ use crate::table::{PackTable, TableBuilder};
 use crate::{Cover, Error, Result, io_error};
 
 impl TreeCache {
-    /// Follows the origin once, then in the background.
     pub(crate) async fn start(self: &Arc<Self>) -> Result<()> {
         let stored = std::fs::read(self.manifest_path()).ok().and_then(|bytes| RemoteView::parse(&bytes).ok());
         let stored = stored.filter(|view| view.hostid() == self.options.name.hostid());
@@ -48,7 +47,6 @@ impl TreeCache {
         Ok(())
     }
 
-    /// Takes the origin's layout if it is new.
     async fn follow(self: &Arc<Self>) -> Result<()> {
         let tree = self.open_tree().await?;
         let mut last = None;
@@ -122,7 +120,6 @@ impl TreeCache {
         Ok(tree)
     }
 
-    /// The replicas, and the host in the name.
     fn locations(&self) -> Vec<String> {
         let mut locations = self.options.tree.replicas.clone();
         if !self.options.tree.only_replicas {

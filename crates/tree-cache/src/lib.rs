@@ -34,7 +34,6 @@ pub struct CacheOptions {
     /// Bytes of manifest, index and packs.
     pub quota: u64,
     pub tree: TreeOptions,
-    /// Interval between requests for a new revision.
     pub refresh: Duration,
     pub http: HttpOptions,
 }

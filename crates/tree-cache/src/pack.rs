@@ -25,14 +25,12 @@ pub(crate) struct CachedPack {
     /// Checked frames of a file that an earlier process has left.
     inherited: Option<Bits>,
     file: Mutex<FileState>,
-    /// Bytes on disk.
     pub(crate) used_len: AtomicU64,
     pub(crate) last_use: AtomicU64,
 }
 
 #[derive(Debug)]
 enum FileState {
-    /// Open while in use.
     Kept(Weak<PackFile>),
     Evicted,
 }
@@ -48,7 +46,6 @@ impl CachedPack {
     pub(crate) fn new(serial: u64, path: PathBuf, table: PackTable, iv: Iv, header: Vec<u8>, is_inherited: bool) -> Self {
         let found = path.metadata().ok().filter(|found| is_inherited && found.len() == table.len);
         if found.is_none() {
-            // A failure shows at the creation.
             let _ = std::fs::remove_file(&path);
         }
         let count = table.places.len();

@@ -45,8 +45,7 @@ pub(crate) fn attributes(id: NodeId, inode: &Inode) -> FileAttr {
     }
 }
 
-/// st_blksize of a directory, the buffer length of readdir(3): 200,000 entries take 40 requests
-/// instead of 1,000.
+/// st_blksize, the buffer length of readdir(3): 200,000 entries take 40 requests instead of 1,000.
 fn listing_len(entries: u64) -> u32 {
     let len = entries.saturating_mul(LISTED_LEN).min(LISTING_LEN_MAX.into());
     (len as u32).next_power_of_two().max(BLOCK_LEN)
@@ -64,8 +63,7 @@ pub(crate) const fn kind(file_type: FileType) -> fuser::FileType {
     }
 }
 
-/// Removes inline content and inline xattrs, not their sizes. Saves memory per known file; the
-/// directory's page still has them.
+/// Saves memory per known file; the directory's page still has the bytes.
 pub(crate) fn without_inline(inode: &Inode) -> Inode {
     let strip = |blob: &Blob| match &blob.body {
         BlobBody::Inline(_) => Blob { size: blob.size, body: BlobBody::Inline(Vec::new()) },
@@ -78,12 +76,10 @@ pub(crate) fn without_inline(inode: &Inode) -> Inode {
     Inode { xattrs: strip(&inode.xattrs), content, ..*inode }
 }
 
-/// [`without_inline`] removed the bytes.
 pub(crate) const fn lacks_inline(blob: &Blob) -> bool {
     matches!(&blob.body, BlobBody::Inline(bytes) if bytes.len() as u64 != blob.size)
 }
 
-/// 1970 if the system cannot represent the time.
 fn system_time(time: Timestamp) -> SystemTime {
     let whole = Duration::from_secs(time.s.unsigned_abs());
     let second = if time.s < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };

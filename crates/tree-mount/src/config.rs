@@ -23,7 +23,6 @@ pub struct MountOptions {
     pub suid: bool,
     pub dev: bool,
     pub exec: bool,
-    /// Serve the kernel. `None`: one per CPU, 2 to 8.
     pub threads: Option<usize>,
     /// Read-ahead of the kernel. Only root can exceed 128 KiB.
     pub read_ahead_bytes: u32,
@@ -34,14 +33,13 @@ pub struct MountOptions {
     /// Judges freshness; use the client's.
     pub clock: Arc<dyn Clock>,
     pub deadline: Duration,
-    /// Receives each operation. The kernel then sends a request for each open and listing.
-    /// Passthrough is off while the observer wants reads.
+    /// The kernel then sends a request for each open and listing. Passthrough is off while the
+    /// observer wants reads.
     pub observer: Option<Arc<dyn Observer>>,
-    /// Shown until the unmount, instead of the newest. Its key and the newest revision must stay
-    /// valid. `mount_tree` only.
+    /// Shown until the unmount. Its key and the newest revision must stay valid. `mount_tree` only.
     pub revision: Option<Arc<Revision>>,
     /// State for the next process of this mount: an empty file of
-    /// [`create_journal`](crate::create_journal), which a supervisor keeps.
+    /// [`create_journal`](crate::create_journal).
     pub journal: Option<Arc<File>>,
 }
 
@@ -59,10 +57,9 @@ pub enum Passthrough {
 /// Visibility of extended attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {
-    /// Like `On`, unless a single tree is mounted whose fsinfo says that no file has any. Then the
-    /// kernel learns once that it need not ask: `ls -l` asks once per mount. Attributes of later
-    /// revisions appear after the next mount; until then only the owner can access such a file,
-    /// because it may have an ACL.
+    /// Like `On`, unless a single tree is mounted whose fsinfo says that no file has any: `ls -l`
+    /// then asks once per mount. Attributes of later revisions appear after the next mount; until
+    /// then only the owner can access such a file, because it may have an ACL.
     #[default]
     Auto,
     On,
@@ -122,7 +119,6 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Shown in the kernel's table of mounts. A comma would separate options.
 pub(crate) fn device_name(label: &str) -> String {
     format!("{SOURCE_PREFIX}{}", label.replace(',', "."))
 }
@@ -130,7 +126,6 @@ pub(crate) fn device_name(label: &str) -> String {
 /// Identifies our dead mounts in mount(8).
 pub(crate) const SOURCE_PREFIX: &str = "vouch:";
 
-/// Shown as "fuse.vouch".
 const SUBTYPE: &str = "vouch";
 
 /// A busy thread must not block all requests.

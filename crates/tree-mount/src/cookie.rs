@@ -1,7 +1,5 @@
-//! Positions for readdir(2): an entry's index and the version of the directory.
-//!
-//! The kernel does not open directories, so a listing has no beginning or end: each cookie suffices
-//! to continue.
+//! An entry's index and the version of the directory. The kernel does not open directories, so each
+//! cookie suffices to continue.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cookie {
@@ -15,7 +13,6 @@ pub(crate) enum Cookie {
 }
 
 impl Cookie {
-    /// Takes any value: programs choose it with lseek(2).
     pub(crate) const fn from_offset(offset: u64) -> Self {
         match offset {
             0 => Self::Start,
@@ -27,7 +24,6 @@ impl Cookie {
         }
     }
 
-    /// Fits a signed off_t.
     pub(crate) const fn offset(self) -> u64 {
         match self {
             Self::Start => 0,

@@ -33,7 +33,6 @@ pub enum MountError {
 pub(crate) enum OpError {
     #[error(transparent)]
     Client(#[from] vouch_tree_client::Error),
-    /// The signed tree proves that the file no longer exists.
     #[error("removed in a newer revision")]
     Gone,
     #[error("not a directory")]

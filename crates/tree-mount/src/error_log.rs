@@ -1,4 +1,4 @@
-//! Log of failed requests: one line per operation and tree every few seconds.
+//! One line per operation and tree every few seconds.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,7 +19,6 @@ struct Recent {
 }
 
 impl ErrorLog {
-    /// Drops lines like a recent one.
     pub(crate) fn log_limited(&self, operation: &'static str, tree: &str, error: &OpError) -> Errno {
         if error.is_logged() {
             self.log(operation, tree, error);

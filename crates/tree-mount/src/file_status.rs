@@ -1,8 +1,6 @@
-//! Extended attributes `user.vouch.*`: the client's state of a file.
-//!
-//! Never listed, so `cp -a`, `rsync -X` and `getfattr -d` do not copy them. A tree's attributes of
-//! these names are hidden: a publisher must not state what only the client knows. Expired and
-//! revoked trees have them too.
+//! `user.vouch.*`: the client's state of a file. Never listed, so `cp -a`, `rsync -X` and `getfattr
+//! -d` do not copy them. A tree's attributes of these names are hidden: a publisher must not state
+//! what only the client knows. Expired and revoked trees have them too.
 
 use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree::time_text::Utc;
@@ -13,7 +11,6 @@ use crate::error::OpError;
 use crate::state::MountState;
 use crate::volume::Volume;
 
-/// Hidden if a tree has it.
 pub(crate) fn is_reserved(name: &[u8]) -> bool {
     name.starts_with(PREFIX)
 }
@@ -43,7 +40,6 @@ impl MountState {
     }
 }
 
-/// Topmost frame of the content.
 fn handle(inode: &Inode) -> Option<BlockHandle> {
     let of_blob = |blob: &Blob| blob.top().map(|(_, handle)| handle);
     match &inode.content {

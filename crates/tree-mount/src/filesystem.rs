@@ -1,4 +1,4 @@
-//! The FUSE interface: decodes the kernel's requests, sends the replies.
+//! Decodes the kernel's requests, sends the replies.
 //!
 //! The FUSE thread polls a request's future once, which answers it if all data is cached. Otherwise
 //! the future moves to the runtime.
@@ -50,7 +50,6 @@ impl FuseFilesystem {
                 let _in_flight = in_flight;
                 let deadline = state.options.deadline;
                 if tokio::time::timeout(deadline, answer).await.is_err() {
-                    // The reply is sent: do not wait for the record.
                     drop(state.log_and_report(&request, &OpError::TooLate(deadline)));
                 }
             });
@@ -123,7 +122,6 @@ impl Filesystem for FuseFilesystem {
         }
         let fuser::Version(major, minor) = config.kernel_abi();
         let _ = self.state.kernel_offer.set(KernelRecord { major, minor, flags: config.capabilities().bits() });
-        // The kernel's limit; `mount_point` raises it afterwards.
         if let Err(most) = config.set_max_readahead(self.state.options.read_ahead_bytes.max(4096)) {
             let _ = config.set_max_readahead(most);
         }
@@ -261,7 +259,6 @@ impl Filesystem for FuseFilesystem {
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if self.state.options.xattrs == XattrMode::Off {
-            // The kernel does not ask again.
             return reply.error(Errno::ENOSYS);
         }
         if is_reserved(name.as_bytes()) {
@@ -272,7 +269,7 @@ impl Filesystem for FuseFilesystem {
         }
         if self.state.without_xattrs {
             // After ENOSYS the kernel would not ask for `user.vouch.*` either. After this error
-            // ls(1) asks for no further file of this mount.
+            // ls(1) asks for no further file.
             return reply.error(Errno::EOPNOTSUPP);
         }
         let (state, name) = (self.state.clone(), name.as_bytes().to_vec());
@@ -336,12 +333,11 @@ impl Filesystem for FuseFilesystem {
         });
     }
 
-    // The kernel decides, by default_permissions.
+    // default_permissions: the kernel decides.
     fn access(&self, _request: &Request, _id: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
         reply.ok();
     }
 
-    // After ENOSYS the kernel does not ask again.
     fn flush(&self, _request: &Request, _id: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
     }
@@ -403,7 +399,6 @@ impl FuseFilesystem {
     }
 }
 
-/// Callers ask for the length first, then for the content.
 fn answer_sized(reply: ReplyXattr, size: u32, bytes: &[u8]) {
     match (size, u32::try_from(bytes.len())) {
         (0, Ok(len)) => reply.size(len),

@@ -1,5 +1,5 @@
-//! FUSE functions for a mount that changes its process: sessions on a device whose FUSE_INIT
-//! another process answered, and backing files by number.
+//! For a mount that changes its process: sessions on a device whose FUSE_INIT another process
+//! answered, and backing files by number.
 //!
 //! The library begins each session by reading FUSE_INIT. Here it reads a copy of that request from
 //! a socket; then the device takes over the socket's descriptor.
@@ -37,15 +37,14 @@ pub(crate) fn resume_session<F: Filesystem>(
     Ok(session)
 }
 
-/// The descriptor keeps its number.
 pub(crate) fn replace_descriptor(library: BorrowedFd<'_>, device: &OwnedFd) -> io::Result<()> {
-    // SAFETY: the session owns this open descriptor and keeps it open during the call;
-    // `ManuallyDrop` leaves the ownership there.
+    // SAFETY: the session keeps this descriptor open during the call; `ManuallyDrop` leaves the
+    // ownership there.
     let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(library.as_raw_fd()) });
     Ok(rustix::io::dup3(device, &mut target, rustix::io::DupFlags::CLOEXEC)?)
 }
 
-/// Closing its last copy fails the requests that were read from it, but does not end the mount.
+/// Closing its last copy fails the requests read from it, but does not end the mount.
 pub(crate) fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     let clone: OwnedFd = std::fs::File::options().read(true).write(true).open("/dev/fuse")?.into();
     let number = device.as_raw_fd().cast_unsigned();
@@ -80,7 +79,6 @@ impl Backing {
         Ok(Self { device: device.clone(), number })
     }
 
-    /// `number`: opened by another process of this mount.
     pub(crate) const fn restore(device: Arc<OwnedFd>, number: u32) -> Self {
         Self { device, number }
     }
@@ -90,8 +88,8 @@ impl Backing {
     }
 
     pub(crate) fn reply(&self, reply: ReplyOpen, handle: FileHandle, flags: FopenFlags) {
-        // SAFETY: the number is open in this session until `self` is dropped; `into_raw` keeps the
-        // temporary value from closing it.
+        // SAFETY: the number is open until `self` is dropped; `into_raw` keeps the temporary value
+        // from closing it.
         let id = unsafe { reply.wrap_backing(self.number) };
         reply.opened_passthrough(handle, flags, &id);
         id.into_raw();

@@ -1,7 +1,5 @@
-//! Stops the threads that read requests, without losing a request.
-//!
-//! A thread stops between an answer and the next read. Requests of our own (statfs) wake waiting
-//! threads.
+//! Stops the threads that read requests, between an answer and the next read. Requests of our own
+//! (statfs) wake waiting threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +11,6 @@ pub(crate) struct Gate {
     is_closed: AtomicBool,
     stopped: Mutex<usize>,
     changed: Condvar,
-    /// Answered by runtime tasks.
     in_flight: AtomicUsize,
 }
 
@@ -42,7 +39,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// `threads` have stopped and no request is in flight. False after `wait_max`.
+    /// False after `wait_max`.
     pub(crate) fn wait_until_stopped(&self, threads: usize, wait_max: Duration) -> bool {
         let until = Instant::now() + wait_max;
         let mut stopped = self.stopped.lock();

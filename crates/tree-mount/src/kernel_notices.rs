@@ -1,5 +1,3 @@
-//! Notices to the kernel that cached data is outdated.
-//!
 //! A notice may wait for a page that a request holds, and that request for our answer: so a thread
 //! of its own sends notices.
 
@@ -19,7 +17,6 @@ pub(crate) enum Notice {
     Attributes(NodeId),
     Content(NodeId),
     Name(NodeId, Box<[u8]>),
-    /// Signals that all earlier notices are sent.
     Flush(oneshot::Sender<()>),
 }
 
@@ -36,7 +33,6 @@ impl KernelNotices {
     }
 
     pub(crate) fn send(&self, notice: Notice) {
-        // Fails while the mount is ending.
         let _ = self.notices.send(notice);
     }
 
@@ -59,7 +55,6 @@ pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::i
                     }
                     continue;
                 }
-                // A negative offset keeps the pages.
                 Notice::Attributes(id) => notifier.inval_inode(INodeNo(id.0), -1, 0),
                 Notice::Content(id) => notifier.inval_inode(INodeNo(id.0), 0, 0),
                 Notice::Name(id, name) => notifier.inval_entry(INodeNo(id.0), OsStr::from_bytes(name)),
@@ -72,5 +67,4 @@ pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::i
     })
 }
 
-/// Wait for the kernel to drop outdated data.
 const FLUSH_MAX: Duration = Duration::from_secs(1);

@@ -40,8 +40,6 @@ impl ListingReply {
         full
     }
 
-    /// Adds "." and ".." if `at` is before them. True if the reply is full. The kernel counts no
-    /// lookups of them.
     pub(crate) fn dots(&mut self, at: &mut Cookie, tag: u32, directory: &FileAttr, parent: NodeId) -> bool {
         if *at == Cookie::Start {
             if self.add(directory, Cookie::AfterSelf, b".", Duration::ZERO) {

@@ -1,5 +1,3 @@
-//! Mount points: dead mounts, unmounting, kernel read-ahead.
-//!
 //! Reads /proc/self/mountinfo: stat(2) would hang with a hanging server.
 
 use std::ffi::{OsStr, OsString};
@@ -16,11 +14,12 @@ use rustix::mount::{UnmountFlags, unmount};
 use crate::config::{SOURCE_PREFIX, device_name};
 use crate::error::MountError;
 
-/// Removes a vouch mount whose process has ended ("Transport endpoint is not connected"). True if
-/// there was one.
+/// Removes a vouch mount whose process has ended. True if there was one.
 ///
 /// # Errors
-/// [`MountError::Busy`]: the mount is alive. [`MountError::Point`]: a dead mount of another file system.
+///
+/// [`MountError::Busy`]: the mount is alive. [`MountError::Point`]: a dead mount of another file
+/// system.
 pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
     let path = absolute(point)?;
     let Some(mount) = mount_at(&path)? else { return Ok(false) };
@@ -29,7 +28,6 @@ pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
             Err(error) if is_dead(&error) => {
                 Err(MountError::Point { path, why: "a dead mount of another file system; unmount it first (fusermount3 -u)" })
             }
-            // Mounting over another file system is allowed.
             _ => Ok(false),
         };
     }
@@ -81,7 +79,6 @@ pub fn mount_points() -> io::Result<Vec<PathBuf>> {
     Ok(mounts.filter(|(_, mount)| mount.is_ours()).map(|(point, _)| point.into()).collect())
 }
 
-/// Resolves symbolic links. The last component may be a dead mount.
 pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Io { doing: "resolving the mount point", path: point.to_owned(), source };
     match point.canonicalize() {
@@ -100,7 +97,6 @@ pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-/// Fails if this user lacks the right.
 pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
     let mount = mount_at(path).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
     fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), (bytes / 1024).to_string())

@@ -1,4 +1,4 @@
-//! The directory of all trees: a self-certifying name appears when it is looked up.
+//! The directory of all trees.
 //!
 //! Looking up `@HOST[:PORT],HOSTID` opens that tree, which is listed from then on. A forwarded key
 //! is a symbolic link to the new name. Other spellings and hosts of an open tree's key are links
@@ -37,7 +37,6 @@ pub(crate) struct Namespace {
     client: Arc<Client>,
     trees: NamespaceTrees,
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Concurrent lookups of a key open its tree once.
     opening: Mutex<HashMap<HostId, Arc<tokio::sync::Mutex<()>>>>,
     failures: Mutex<HashMap<String, (Instant, OpError)>>,
 }
@@ -50,8 +49,7 @@ struct Entry {
 #[derive(Clone)]
 enum Reference {
     Tree(Arc<Volume>),
-    /// A link within the directory. A forwarding link is checked again at `until`; other spellings
-    /// never change.
+    /// A forwarding link is checked again at `until`; other spellings never change.
     Link {
         to: String,
         inode: Arc<Inode>,
@@ -70,7 +68,6 @@ impl Namespace {
         Self { client, trees, entries: Mutex::default(), opening: Mutex::default(), failures: Mutex::default() }
     }
 
-    /// Another process had opened it.
     pub(crate) fn restore(&self, volume: &Arc<Volume>) {
         let entry = Entry { reference: Reference::Tree(volume.clone()), used: Instant::now() };
         self.entries.lock().insert(volume.label().to_owned(), entry);
@@ -168,8 +165,7 @@ impl Namespace {
     fn node(text: &str, reference: &Reference) -> (NodeId, Option<Arc<Volume>>, Arc<Inode>) {
         match reference {
             Reference::Tree(volume) => (volume.root(), Some(volume.clone()), Arc::new(without_inline(volume.shown().root()))),
-            // A name may change between tree and link, so the link has its own node id. The content
-            // of a node never changes, so its target counts too.
+            // The content of a node never changes, so a link's node id covers its target.
             Reference::Link { to, inode, .. } => (InodeNumbering::of_reference(&format!("link {text} {to}")).root(), None, inode.clone()),
         }
     }
@@ -217,8 +213,7 @@ impl Namespace {
         Err(OpError::Unfit("too many trees in use"))
     }
 
-    /// Closes the least recently used trees that the kernel does not hold, and asks it to forget
-    /// others. True if there is a free place.
+    /// True if there is a free place.
     fn evict(&self, state: &MountState) -> bool {
         let mut entries = self.entries.lock();
         if entries.len() < ENTRIES_MAX {
@@ -231,7 +226,6 @@ impl Namespace {
             let Some(entry) = entries.get_mut(&name) else { continue };
             if state.table.get(Self::node(&name, &entry.reference).0).is_some() {
                 state.kernel.send(Notice::Name(NodeId::ROOT, name.as_bytes().into()));
-                // If it is in use, the next attempt takes others.
                 entry.used = Instant::now();
             } else {
                 tracing::info!(tree = name, "closed an unused tree");
@@ -247,7 +241,6 @@ impl Namespace {
         entries.insert(text.to_owned(), Entry { reference: reference.clone(), used: Instant::now() });
     }
 
-    /// Drops a link whose key names another target now.
     fn drop_link(&self, state: &MountState, text: &str) {
         if self.entries.lock().remove(text).is_some() {
             state.kernel.send(Notice::Content(NodeId::ROOT));
@@ -291,12 +284,10 @@ impl Reference {
         Self::link(name.to_string(), None)
     }
 
-    /// True if the key must be asked again.
     fn is_due(&self) -> bool {
         matches!(self, Self::Link { until: Some(until), .. } if *until <= Instant::now())
     }
 
-    /// Limits the kernel's cache of a link.
     fn ttl(&self) -> Duration {
         match self {
             Self::Link { until: Some(until), .. } => until.saturating_duration_since(Instant::now()).min(Namespace::TTL),
@@ -320,7 +311,6 @@ const EVICTED_AT_ONCE: usize = 256;
 
 const ROOM_ATTEMPTS_MAX: usize = 2 * ENTRIES_MAX / EVICTED_AT_ONCE;
 
-/// Wait for the kernel's FORGET requests.
 const FORGET_PAUSE: Duration = Duration::from_millis(20);
 
 /// Shells look a failing name up several times.

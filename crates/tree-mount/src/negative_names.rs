@@ -1,5 +1,3 @@
-//! Missing names cached by the kernel, dropped when a revision adds them.
-
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use vouch_tree::inode_number::InodeNumber as NodeId;
@@ -9,12 +7,10 @@ type NameIn = (NodeId, Box<[u8]>);
 #[derive(Default)]
 pub(crate) struct NegativeNames {
     by_directory: HashMap<NodeId, HashSet<Box<[u8]>>>,
-    /// Oldest first. May hold removed names.
     order: VecDeque<(NodeId, Box<[u8]>)>,
 }
 
 impl NegativeNames {
-    /// Returns `true` for a new name, and an evicted name that the kernel must drop.
     pub(crate) fn insert(&mut self, directory: NodeId, name: &[u8]) -> (bool, Option<NameIn>) {
         if !self.by_directory.entry(directory).or_default().insert(name.into()) {
             return (false, None);

@@ -1,7 +1,6 @@
-//! The files that the kernel knows, with paths and inodes.
-//!
-//! A node lives while the kernel holds it or a node below it: open files are followed by path. Each
-//! change is one step under a short lock; no method blocks on I/O or the kernel.
+//! The files that the kernel knows. A node lives while the kernel holds it or a node below it: open
+//! files are followed by path. Each change is one step under a short lock; no method blocks on I/O
+//! or the kernel.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -22,7 +21,6 @@ mod recording;
 pub(crate) trait Owner {
     fn numbering(&self) -> &InodeNumbering;
 
-    /// Number in the journal.
     fn number(&self) -> u32;
 }
 
@@ -50,7 +48,6 @@ pub(crate) enum Updated {
     Same,
     Renumbered,
     Gone,
-    /// The kernel has forgotten the node.
     Unknown,
 }
 
@@ -63,12 +60,11 @@ type Map<V> = HashMap<NodeId, V, BuildHasherDefault<NumberHasher>>;
 struct Inner<V> {
     /// Boxed: a growing map moves its values.
     nodes: Map<Box<Node<V>>>,
-    /// Hash sets: a sorted map took a fifth of the time of large listings.
+    /// Sorted maps took a fifth of the time of large listings.
     children: Map<HashSet<NodeId, BuildHasherDefault<NumberHasher>>>,
     /// Written before the lock is released.
     journal: Option<Arc<Journal>>,
     changed: Vec<NodeId>,
-    /// Only the lookup count changed.
     counted: Vec<NodeId>,
 }
 
@@ -78,7 +74,6 @@ struct Node<V> {
     other_paths: Vec<(NodeId, Box<[u8]>)>,
     /// Source of the number; 0: derived from the path.
     link_group: u64,
-    /// The kernel's lookup count.
     lookups: u64,
     /// The root of the mount, which is never removed.
     is_pinned: bool,
@@ -113,7 +108,6 @@ impl<V: Owner> NodeTable<V> {
         inner.record();
     }
 
-    /// Adds or finds a node of the namespace's root directory, and counts a lookup.
     pub(crate) fn insert_reference(&self, id: NodeId, volume: Option<Arc<V>>, name: &[u8], inode: Arc<Inode>) -> Arc<Inode> {
         let mut inner = self.inner.lock();
         let view = NodeView { volume, inode, parent: NodeId::ROOT, is_removed: false };
@@ -184,8 +178,7 @@ impl<V: Owner> NodeTable<V> {
         inner.nodes.iter().filter(|(_, node)| ours(node)).map(|(id, node)| (*id, node.view.inode.file_type())).collect()
     }
 
-    /// Lookups then use the new revision. If `known` lacks known names, changes nothing and returns
-    /// them.
+    /// If `known` lacks known names, changes nothing and returns them.
     pub(crate) fn move_directory(&self, directory: NodeId, inode: &Arc<Inode>, known: &[KnownChild]) -> Result<(), Vec<KnownChild>> {
         let index: HashSet<(NodeId, &[u8])> = known.iter().map(|k| (k.id, &*k.name)).collect();
         let mut inner = self.inner.lock();
@@ -203,8 +196,7 @@ impl<V: Owner> NodeTable<V> {
         Ok(())
     }
 
-    /// Moves the node to its new entry. Directories keep their pages until
-    /// [`NodeTable::move_directory`].
+    /// Directories keep their pages until [`NodeTable::move_directory`].
     pub(crate) fn update(&self, volume: &V, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
         let mut inner = self.inner.lock();
         let updated = inner.update(volume, directory, child, entry);
@@ -286,7 +278,6 @@ impl<V: Owner> DirectoryGuard<'_, V> {
         None
     }
 
-    /// The reply had no room for the entry.
     pub(crate) fn undo_insert(&mut self, id: NodeId) {
         self.inner.forget(id, 1);
     }
@@ -325,7 +316,6 @@ impl<V: Owner> Inner<V> {
         let same_type = entry.filter(|e| e.file_type() == node.view.inode.file_type());
         let follows = |e: &&Inode| (0..ATTEMPTS_MAX).any(|n| volume.numbering().of_file(directory, &child.name, e, n) == child.id);
         if let Some(inode) = same_type.filter(follows) {
-            // `move_directory` updates directories.
             if !inode.is_directory() {
                 node.set_inode(inode);
             }
@@ -396,7 +386,6 @@ impl<V> Inner<V> {
         }
     }
 
-    /// True if the file has no path left.
     fn remove_path(&mut self, id: NodeId, directory: NodeId) -> bool {
         while let Some(node) = self.nodes.get_mut(&id).filter(|node| node.has_path_in(directory)) {
             if node.other_paths.is_empty() {
@@ -441,7 +430,6 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// Components. Longer paths lose the first ones.
 const DEPTH_MAX: usize = 2048;
 
 /// Two of a million files collide with a chance of 1 in 37 million; eight attempts suffice.

@@ -98,7 +98,6 @@ impl MountState {
         handle
     }
 
-    /// `None` counts a failed read.
     pub(crate) fn count_read(&self, handle: u64, len: Option<u64>) {
         let Some(open) = self.observed.as_ref().and_then(|observed| observed.open_file(handle)) else { return };
         match len {
@@ -148,7 +147,6 @@ impl MountState {
             open: Some(open.since.elapsed()),
             remark: &remarks.join("; "),
         };
-        // A close does not wait for its record.
         drop(self.report_to_observer(observed, partial));
     }
 
@@ -159,7 +157,6 @@ impl MountState {
     }
 }
 
-/// Lacks the data of the node table.
 struct PartialObservation<'a> {
     caller: Caller,
     operation: Operation,

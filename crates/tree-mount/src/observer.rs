@@ -1,5 +1,3 @@
-//! Each operation with its caller, file and outcome, for an audit trail.
-//!
 //! The kernel checks modes, owners and ACLs itself, and serves cached names, attributes and pages
 //! without requests. With an observer, it sends a request for each open, listing and symbolic link.
 
@@ -39,8 +37,8 @@ pub struct Observation<'a> {
     pub caller: Caller,
     pub operation: Operation,
     pub tree: &'a str,
-    /// Below the mount point, with a leading `/`; empty for the mount point. Of several hard links,
-    /// the first that was looked up.
+    /// Below the mount point, with a leading `/`. Of several hard links, the first that was looked
+    /// up.
     pub path: &'a [u8],
     pub other_paths: &'a [Vec<u8>],
     pub number: Option<u64>,
@@ -76,7 +74,6 @@ pub enum TreeEvent<'a> {
         tree: &'a str,
         revision: u64,
     },
-    /// A tree of the namespace.
     NotOpened {
         tree: &'a str,
         class: ErrorClass,
@@ -90,8 +87,8 @@ pub type Recorded = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub trait Observer: Send + Sync {
     fn wants(&self, operation: Operation) -> bool;
 
-    /// Called before the reply, which waits for the returned future. At the deadline the reply is
-    /// EIO. A close does not wait.
+    /// Before the reply, which waits for the returned future. At the deadline the reply is EIO. A
+    /// close does not wait.
     fn observe(&self, observation: &Observation<'_>) -> Option<Recorded>;
 
     /// Must not block.

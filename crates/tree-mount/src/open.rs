@@ -48,7 +48,6 @@ impl MountState {
                 }
             }
         });
-        // An open that fails or times out is not counted.
         let guard = OpenGuard { open_files: &self.open_files, id };
         if let Some(backing) = &backing
             && let Err(error) = self.update_backing_file(id, backing).await
@@ -145,7 +144,6 @@ impl Drop for OpenGuard<'_> {
     }
 }
 
-/// The kernel stops asking without passthrough and observer.
 pub(crate) const NO_OPEN: Errno = Errno::ENOSYS;
 
 const PAUSE_MIN: Duration = Duration::from_millis(200);

@@ -29,7 +29,6 @@ enum Mode {
 pub(crate) struct BackingFile {
     /// `None`: opened by another process, and not found by this one.
     pub(crate) whole: tokio::sync::Mutex<Option<WholeFile>>,
-    /// At the open.
     pub(crate) blob: Blob,
     /// Inode number of the copy in the disk cache.
     pub(crate) inode: u64,
@@ -58,7 +57,6 @@ impl OpenFiles {
         }
     }
 
-    /// Kernel and user support passthrough.
     pub(crate) fn turn_on(&self) {
         self.is_on.store(true, Ordering::Release);
     }
@@ -71,7 +69,6 @@ impl OpenFiles {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// The kernel would refuse further opens of a file that is passed through now.
     pub(crate) fn turn_off_if_unused(&self) {
         let files = self.files.lock();
         if self.is_on() && !files.values().any(|mode| matches!(mode, Mode::Passthrough(..))) {
@@ -106,7 +103,6 @@ impl OpenFiles {
         }
     }
 
-    /// Undoes an open. True for the last one through the page cache.
     pub(crate) fn close(&self, id: NodeId) -> bool {
         let mut files = self.files.lock();
         let (was_last, was_cached) = match files.get_mut(&id) {

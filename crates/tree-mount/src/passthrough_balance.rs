@@ -1,4 +1,4 @@
-//! Estimated gain of passthrough for large files, less the cost of open requests.
+//! Gain of passthrough for large files, less the cost of open requests.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -12,8 +12,7 @@ impl Default for Balance {
 }
 
 impl Balance {
-    /// Counts the open of a file of `len` bytes that could be passed through. False when the cost
-    /// exceeds the gain.
+    /// False when the cost exceeds the gain.
     pub(crate) fn count_open(&self, len: u64) -> bool {
         let gain = i64::try_from(len.min(GAIN_BYTES_MAX)).unwrap_or(i64::MAX);
         let change = |balance: i64| Some((balance + gain - OPEN_COST_BYTES).min(BALANCE_MAX));
@@ -47,7 +46,6 @@ mod tests {
     fn small_files_turn_passthrough_off() {
         assert_eq!(opens_until_it_costs(std::iter::repeat_n(0, 5000)), OPENS_FREE as usize);
         assert_eq!(opens_until_it_costs(std::iter::repeat_n(1 << 30, 50_000)), 50_000);
-        // One file of 1 MiB pays for three small ones.
         assert_eq!(opens_until_it_costs([1 << 20, 0, 0, 0].into_iter().cycle().take(50_000)), 50_000);
         assert!(opens_until_it_costs([1 << 20, 0, 0, 0, 0, 0].into_iter().cycle().take(50_000)) < 5000);
     }

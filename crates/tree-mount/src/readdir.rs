@@ -1,7 +1,5 @@
-//! readdir and readdirplus, over the pages of the directory's B+-tree.
-//!
-//! A listing continues in the version of the directory in which it began, if still stored. Its
-//! nodes are of the revision in force.
+//! Over the pages of the directory's B+-tree. A listing continues in the version in which it began,
+//! if still stored. Its nodes are of the revision in force.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +66,6 @@ impl MountState {
         loop {
             let page = match volume.tree().try_list(directory, Position::Number(number)) {
                 Some(page) => page?,
-                // Send these now; the client reads ahead meanwhile.
                 None if reply.has_entries() => return Ok(Ok(())),
                 None => volume.tree().list(directory, Position::Number(number)).await?,
             };
@@ -119,7 +116,6 @@ impl MountState {
         Ok(Ok(()))
     }
 
-    /// Entries of the current version, from `at` on.
     #[allow(clippy::too_many_arguments, reason = "one loop of one caller")]
     fn fill(
         &self,
@@ -153,5 +149,4 @@ impl MountState {
     }
 }
 
-/// Retries if a directory changes between reading and locking.
 const RETRIES_MAX: usize = 16;

@@ -1,5 +1,3 @@
-//! One request of the kernel, and an observer's open files.
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,13 +51,12 @@ impl ObserverState {
         self.open_files.lock().insert(record.handle, Arc::new(OpenFile::restore(record)));
     }
 
-    /// Includes the bytes read so far.
     pub(crate) fn record_all(&self, journal: &Journal) {
         let files = self.open_files.lock();
         journal.append(files.iter().map(|(handle, file)| file.record(*handle)));
     }
 
-    /// The observer wants reads or closes: the kernel must not read directly.
+    /// The kernel must not read directly.
     pub(crate) fn counts_reads(&self) -> bool {
         self.observer.wants(Operation::Read) || self.observer.wants(Operation::Close)
     }
@@ -101,7 +98,6 @@ impl OpenFile {
 
 #[derive(Clone)]
 pub(crate) struct KernelRequest {
-    /// `None` if the observer does not want this operation.
     pub(crate) caller: Option<Caller>,
     pub(crate) operation: Operation,
     pub(crate) opcode: &'static str,

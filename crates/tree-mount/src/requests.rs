@@ -1,5 +1,3 @@
-//! Lookup, attributes, content, links, extended attributes.
-//!
 //! The first poll, on the FUSE thread, answers from memory and disk cache unless a frame must be
 //! fetched. No request blocks a thread; each await is bounded.
 
@@ -62,7 +60,7 @@ impl MountState {
         Err(OpError::Unfit("the directory changes faster than it can be read"))
     }
 
-    /// Also returns the time for which the kernel may cache them.
+    /// With the time for which the kernel may cache them.
     pub(crate) async fn attributes(&self, id: NodeId) -> Result<(FileAttr, Duration), OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         let left = match &view.volume {
@@ -87,7 +85,6 @@ impl MountState {
         }
     }
 
-    /// Short at the end of the file.
     pub(crate) async fn read(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
         self.retrying_in_newer(id, || self.read_once(id, offset, len)).await
     }
@@ -167,7 +164,6 @@ impl MountState {
         }
     }
 
-    /// Fails if the directory has changed. Returns an evicted name, which the kernel must drop.
     fn note_missing(&self, directory: NodeId, seen: &Arc<Inode>, volume: &Volume, name: &[u8]) -> Result<Option<NameIn>, DirectoryChanged> {
         let _entering = self.table.lock_directory(directory, seen)?;
         Ok(volume.note_missing(directory, name))

@@ -2,9 +2,9 @@
 //! fhdb).
 //!
 //! From the root down, each known directory that has changed is one step: look up its known names
-//! in the new version, change the table, notify the kernel. Equal inodes skip their subtrees. A
-//! name is removed only if the new root proves its absence. Until that is fetched, the old revision
-//! remains visible, at most until it expires.
+//! in the new version, change the table, notify the kernel. A name is removed only if the new root
+//! proves its absence. Until that is fetched, the old revision remains visible, at most until it
+//! expires.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -25,11 +25,9 @@ pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {
     let mut revisions = volume.tree().watch();
     let mut was_fresh = volume.is_fresh();
     loop {
-        // The wall clock may be set: poll it.
         let _ = tokio::time::timeout(TICK, revisions.changed()).await;
         let Some(state) = state.upgrade() else { return };
         if Arc::strong_count(&volume) == 1 {
-            // Neither the namespace nor the kernel uses this tree any more.
             return;
         }
         let newest = volume.target();
@@ -61,14 +59,12 @@ fn root_is_outdated(state: &MountState, volume: &Arc<Volume>) -> bool {
     state.table.get(volume.root()).is_some_and(|view| *view.inode != attributes::without_inline(volume.shown().root()))
 }
 
-/// Drops the kernel's data of an expired tree.
 fn invalidate_all(state: &MountState, volume: &Arc<Volume>) {
     for (id, _) in state.table.all_of(volume) {
         state.kernel.send(Notice::Content(id));
     }
 }
 
-/// Shows `revision` after the update. Stops if a newer one appears.
 async fn update_to(state: &Arc<MountState>, volume: &Arc<Volume>, revision: Arc<Revision>) {
     // No other process may take the mount over in the middle.
     let _updating = state.updating.read().await;
@@ -141,7 +137,6 @@ impl RevisionUpdate<'_> {
             for child in added {
                 let old_entry = self.volume.tree().try_lookup(&old, &child.name);
                 let new = self.entry(new, &child.name).await?;
-                // Equal in both versions.
                 if let (false, Some(Ok(Some(old_entry))), Some(now)) = (view.is_removed, &old_entry, &new)
                     && old_entry.inode == *now
                 {
@@ -244,7 +239,7 @@ fn top(directory: &Inode) -> Option<vouch_tree::PageRef> {
     }
 }
 
-/// The kernel may keep the pages. Inline content is not stored, so it counts as changed.
+/// Inline content is not stored, so it counts as changed.
 fn same_content(old: &Inode, new: &Inode) -> bool {
     match (&old.content, &new.content) {
         (Content::Regular { blob: a, .. }, Content::Regular { blob: b, .. }) => a == b && !attributes::lacks_inline(a),
@@ -252,7 +247,7 @@ fn same_content(old: &Inode, new: &Inode) -> bool {
     }
 }
 
-/// Interval between checks of the clock.
+/// The wall clock may be set: poll it.
 const TICK: Duration = Duration::from_secs(1);
 
 const PAUSE_MIN: Duration = Duration::from_millis(200);

@@ -88,7 +88,6 @@ pub(crate) struct MountSource {
 }
 
 impl MountSource {
-    /// Also returns the receiver of notices to the kernel. A new mount has its root directory.
     pub(crate) fn state(
         self,
         options: MountOptions,
@@ -132,7 +131,6 @@ async fn mount(point: PathBuf, state: (Arc<MountState>, mpsc::Receiver<Notice>),
     let session_config = state.options.session(source);
     let face = FuseFilesystem::new(state.clone());
     let mounting = state.clone();
-    // Blocks on the kernel and on fusermount3.
     let starting = tokio::task::spawn_blocking(move || {
         mount_point::clear_dead_mount(&point)?;
         let path = mount_point::absolute(&point)?;
@@ -233,7 +231,7 @@ impl Mounted {
     /// The system refuses.
     pub async fn unmount(mut self) -> Result<(), MountError> {
         self.detach_once()?;
-        // Open files keep the session; do not wait for them.
+        // Open files keep the session.
         let _ = tokio::time::timeout(GRACE, &mut self.ended).await;
         Ok(())
     }

@@ -32,7 +32,6 @@ pub(crate) struct MountState {
     pub(crate) kind: MountKind,
     /// The kernel was told that there are no extended attributes.
     pub(crate) without_xattrs: bool,
-    /// Requested and possible, kernel support aside.
     pub(crate) wants_passthrough: bool,
     pub(crate) open_files: OpenFiles,
     pub(crate) observed: Option<ObserverState>,
@@ -41,7 +40,6 @@ pub(crate) struct MountState {
     pub(crate) gate: Gate,
     /// Held for reading by each update to a newer revision.
     pub(crate) updating: Arc<RwLock<()>>,
-    /// Held while another process may take the mount over.
     pub(crate) stopped_updates: Mutex<Option<OwnedRwLockWriteGuard<()>>>,
     /// FUSE_INIT and the mount's own journal record; set when the session begins.
     pub(crate) mount_record: OnceLock<MountRecord>,
@@ -63,7 +61,6 @@ pub(crate) enum LookupResult {
 }
 
 impl MountState {
-    /// `None` for the namespace itself.
     pub(crate) fn volume_of(&self, id: NodeId) -> Option<Arc<Volume>> {
         self.table.get(id).and_then(|view| view.volume)
     }
@@ -81,8 +78,7 @@ impl MountState {
         }
     }
 
-    /// If the kernel was told that there are no extended attributes, a later file with some may
-    /// have an ACL: only its owner has access.
+    /// A later file with attributes may have an ACL: only its owner has access.
     pub(crate) fn attributes_of(&self, id: NodeId, inode: &Inode) -> FileAttr {
         let mut flush = attributes(id, inode);
         if self.without_xattrs && self.options.xattrs == XattrMode::Auto && inode.xattrs.size > 0 {
@@ -107,7 +103,6 @@ impl MountState {
     }
 }
 
-/// Lists only names that were looked up.
 pub(crate) const fn is_opaque(directory: &Inode) -> bool {
     matches!(directory.content, Content::Directory { opaque: true, .. })
 }

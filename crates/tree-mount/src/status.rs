@@ -1,5 +1,3 @@
-//! Status: revision shown, replicas, caches, requests.
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +15,6 @@ pub struct MountStatus {
     /// Known to the kernel.
     pub nodes: usize,
     pub passthrough: bool,
-    /// Open and read by the kernel directly.
     pub passed_through: usize,
     pub requests: Vec<RequestCount>,
     pub memory_cache_bytes: u64,
@@ -29,7 +26,6 @@ pub struct MountStatus {
 pub struct RequestCount {
     pub operation: String,
     pub done: u64,
-    /// Excludes missing names and attributes.
     pub failed: u64,
 }
 
@@ -62,12 +58,10 @@ pub struct TreeStatus {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplicaReport {
-    /// Name or URL that led to it.
     pub host: String,
     pub address: String,
     pub state: String,
     pub latency_seconds: Option<f64>,
-    /// Newest offered; 0 before the first.
     pub revision: u64,
     pub calls: u64,
     pub failed_calls: u64,
@@ -76,7 +70,6 @@ pub struct ReplicaReport {
 }
 
 impl ReplicaReport {
-    /// Answers, and has sent nothing wrong lately.
     pub fn is_up(&self) -> bool {
         [ReplicaState::Up, ReplicaState::Slow, ReplicaState::Stale].iter().any(|state| state.to_string() == self.state)
     }

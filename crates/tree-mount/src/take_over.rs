@@ -1,8 +1,8 @@
 //! Continues another process's mount, or lets another process continue this one.
 //!
-//! The kernel notices nothing: a supervisor holds the FUSE device, and the journal has the nodes.
-//! After a planned change no request is open. After a kill, the kernel sends open requests again
-//! (FUSE_NOTIFY_RESEND, Linux 6.9), or they fail at once.
+//! A supervisor holds the FUSE device, and the journal has the nodes. After a planned change no
+//! request is open. After a kill, the kernel sends open requests again (FUSE_NOTIFY_RESEND, Linux
+//! 6.9), or they fail at once.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -47,7 +47,6 @@ pub fn create_journal() -> io::Result<File> {
 pub struct Predecessor {
     pub image: MountImage,
     pub device: OwnedFd,
-    /// Requests may be open.
     pub was_killed: bool,
 }
 
@@ -64,7 +63,8 @@ pub struct TakeOver {
 /// `options` have the same journal.
 ///
 /// # Errors
-/// The mount is of another tree or kind. The kernel has noticed nothing.
+///
+/// The mount is of another tree or kind.
 pub fn take_over_tree(options: MountOptions, tree: &Arc<Tree>, predecessor: Predecessor) -> Result<TakeOver, MountError> {
     let image = &predecessor.image;
     let [record] = &image.volumes.values().collect::<Vec<_>>()[..] else {
@@ -167,7 +167,6 @@ fn start_session(
     let failed = |error: io::Error| refused(&error.to_string());
     let session = fuse_device::resume_session(face, device, mount.kernel, acl, session_config).map_err(failed)?;
     if was_killed && fuse_device::can_resend(mount.kernel) {
-        // Before this process reads any request.
         fuse_device::resend_requests(device).map_err(failed)?;
     }
     let serving = serve(session, &state, notices)?;
@@ -242,11 +241,11 @@ impl Mounted {
 }
 
 impl MountHandle {
-    /// Stops serving with all requests answered and the journal complete, so that another process
-    /// can continue. New requests wait in the kernel until [`MountHandle::resume`] or the other
-    /// process.
+    /// Stops with all requests answered and the journal complete. New requests wait in the kernel
+    /// until [`MountHandle::resume`] or the other process.
     ///
     /// # Errors
+    ///
     /// Requests or an update do not end within ten seconds. Serves on.
     pub async fn stop_serving(&self) -> Result<(), MountError> {
         let stopped = self.try_stop().await;
@@ -265,7 +264,6 @@ impl MountHandle {
         state.gate.close();
         let threads = state.options.thread_count();
         for _ in 0..threads {
-            // Wakes one thread; the next process answers the rest.
             let point = self.point.clone();
             let _ = std::thread::Builder::new().name("vouch-wake".into()).spawn(move || drop(rustix::fs::statvfs(&point)));
         }
@@ -284,7 +282,6 @@ impl MountHandle {
         Ok(())
     }
 
-    /// Only if no other process serves.
     pub fn resume(&self) {
         if let Some(journal) = &self.state.journal {
             journal.thaw();
@@ -334,7 +331,6 @@ pub(crate) async fn write_snapshots(state: Weak<MountState>) {
         tokio::time::sleep(SNAPSHOT_INTERVAL).await;
         let Some(state) = state.upgrade() else { return };
         let Some(journal) = state.journal.clone().filter(|journal| journal.wants_snapshot()) else { continue };
-        // A later turn writes it, after the update.
         let Ok(_updating) = state.updating.try_write() else { continue };
         let writing = state.clone();
         let written = tokio::task::spawn_blocking(move || {
@@ -353,5 +349,4 @@ fn refused(why: &str) -> MountError {
 
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Limit for requests and updates. Slow replicas may take longer.
 const STOP_MAX: Duration = Duration::from_secs(10);

@@ -1,7 +1,5 @@
-//! One mounted tree: the revision shown to the kernel, and its freshness.
-//!
-//! `revision_update` updates known files before it shows a newer revision. An expired revision is
-//! never shown.
+//! The revision shown to the kernel, and its freshness. `revision_update` updates known files
+//! before it shows a newer revision. An expired revision is never shown.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -25,7 +23,6 @@ use crate::negative_names::NegativeNames;
 use crate::node_table::Owner;
 
 pub(crate) struct Volume {
-    /// Number in the journal.
     number: u32,
     journal: Option<Arc<Journal>>,
     tree: Arc<Tree>,
@@ -33,7 +30,6 @@ pub(crate) struct Volume {
     numbering: InodeNumbering,
     root: NodeId,
     label: String,
-    /// Shown instead of newer ones.
     pinned: Option<Arc<Revision>>,
     shown: RwLock<Arc<Revision>>,
     shown_until: AtomicI64,
@@ -50,12 +46,10 @@ pub(crate) struct Volume {
 
 enum Freshness {
     Fresh(Duration),
-    /// The client has a valid revision that is not shown yet.
     Updating,
     Refused(Error),
 }
 
-/// All volumes in use, and the journal of their state.
 pub(crate) struct VolumeRegistry {
     clock: Arc<dyn Clock>,
     journal: Option<Arc<Journal>>,
@@ -95,7 +89,6 @@ impl VolumeRegistry {
         volume
     }
 
-    /// Continues another process's volume, with the revision that it showed.
     pub(crate) fn restore(&self, record: &VolumeRecord, tree: Arc<Tree>, shown: Arc<Revision>, is_pinned: bool) -> Arc<Volume> {
         let numbering = match record.root {
             NodeId::ROOT => InodeNumbering::of_tree(&shown.fsinfo.hostid),
@@ -186,8 +179,7 @@ impl Volume {
         matches!(self.freshness(), Freshness::Fresh(_))
     }
 
-    /// Time for which the kernel may cache a reply. If the revision has expired, refreshes and
-    /// waits for a newer one, at most `wait_max`.
+    /// If the revision has expired, refreshes and waits for a newer one, at most `wait_max`.
     pub(crate) async fn wait_until_fresh(&self, wait_max: Duration) -> Result<Duration, Error> {
         let refused = match self.freshness() {
             Freshness::Fresh(left) => return Ok(left),
@@ -256,7 +248,6 @@ impl Volume {
         if let Err(error) = self.tree.revision() {
             return Freshness::Refused(error);
         }
-        // A pinned revision may have expired; the newest one must not.
         let until = if self.pinned.is_some() { self.tree.newest().expires() } else { self.shown_until.load(Ordering::Acquire) };
         match until.saturating_sub(self.clock.now()) {
             // The clock has a resolution of 1 s, so the last second is not used.
@@ -306,7 +297,6 @@ impl Volume {
         is_new
     }
 
-    /// Returns an evicted name, which the kernel must drop.
     pub(crate) fn note_missing(&self, directory: NodeId, name: &[u8]) -> Option<(NodeId, Box<[u8]>)> {
         let mut names = self.negative_names.lock();
         let (is_new, evicted) = names.insert(directory, name);
@@ -319,7 +309,6 @@ impl Volume {
         evicted
     }
 
-    /// The kernel must drop them.
     pub(crate) fn drain_missing(&self, directory: NodeId) -> Vec<Box<[u8]>> {
         let mut names = self.negative_names.lock();
         let drained = names.drain(directory);
@@ -329,7 +318,6 @@ impl Volume {
         drained
     }
 
-    /// `is_updating`: known files are being updated to a newer revision.
     pub(crate) fn record(&self, is_updating: bool) {
         let Some(journal) = &self.journal else { return };
         journal.append([self.own_record(is_updating)]);
@@ -340,7 +328,6 @@ impl Volume {
         Record::Volume(VolumeRecord { number: self.number, label, root: self.root, signed, is_updating })
     }
 
-    /// No update runs meanwhile.
     pub(crate) fn record_all(&self, journal: &Journal) {
         let volume = self.number;
         journal.append([self.own_record(false)]);
@@ -358,7 +345,6 @@ impl Volume {
         journal.append(older.iter().map(|(id, _, inode)| Record::OlderDirectory { volume, id: *id, inode: inode.clone() }));
     }
 
-    /// Does not record it again.
     pub(crate) fn restore_missing(&self, directory: NodeId, name: &[u8]) {
         self.negative_names.lock().insert(directory, name);
     }
@@ -393,13 +379,10 @@ pub(crate) fn tag_of(directory: &Inode) -> u32 {
     }
 }
 
-/// Readers with read-ahead state.
 const READERS_MAX: usize = 512;
 
 pub(crate) const OLDER_MAX: usize = 256;
 
-/// Stored names per opaque directory. Further names are found but not listed.
 const REFERENCED_MAX: usize = 65_536;
 
-/// Interval between refreshes on behalf of readers.
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(1);

@@ -1,5 +1,3 @@
-//! Linux xattrs (version 2, little-endian) that the publisher copied.
-
 use std::io;
 
 use vouch_tree::xattr::Xattrs;

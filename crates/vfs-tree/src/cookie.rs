@@ -1,7 +1,5 @@
-//! An entry's number and 31 bits of its name's hash.
-//!
-//! The number finds the entry in an unchanged directory; the hash recognizes it after changes. So
-//! cookies survive new revisions and restarts without stored state.
+//! An entry's number and 31 bits of its name's hash: the hash recognizes the entry after changes.
+//! So cookies survive new revisions and restarts without stored state.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cookie {
@@ -10,7 +8,6 @@ pub(crate) struct Cookie {
 }
 
 impl Cookie {
-    /// None for numbers that are too large.
     pub(crate) fn after(number: u64, name: &[u8]) -> Option<Self> {
         (number < NUMBER_MAX).then(|| Cookie { number, hash: hash(name) })
     }

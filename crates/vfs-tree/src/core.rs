@@ -1,5 +1,3 @@
-//! State shared by all calls, and the start of a call.
-
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::Future;
@@ -69,8 +67,7 @@ impl Core {
         }
     }
 
-    /// Starts a call in the newest valid revision. If it has expired, a call that may wait asks the
-    /// replicas first.
+    /// If the revision has expired, a call that may wait asks the replicas first.
     pub(crate) fn begin_call(&self, blocking: Blocking) -> Result<CallContext<'_>> {
         let revision = match self.tree.revision() {
             Ok(revision) => revision,
@@ -94,8 +91,8 @@ impl Core {
         Ok(CallContext { core: self, revision, generation, blocking, is_frame_missing: Cell::new(false) })
     }
 
-    /// The generation is the revision's number, but grows also if a later certificate restarts
-    /// below the numbers signed with a stolen key.
+    /// The revision's number, but grows also if a later certificate restarts below the numbers
+    /// signed with a stolen key.
     fn enter(&self, revision: Arc<Revision>) -> (Arc<Revision>, u64) {
         let order = revision.order();
         let known_newest = |served: &VecDeque<ServedRevision>| {
@@ -116,7 +113,7 @@ impl Core {
         (revision, generation)
     }
 
-    /// In the newest revision; once more in the next one if replicas dropped what `work` needs.
+    /// Once more in the next revision if replicas dropped what `work` needs.
     pub(crate) fn with<T>(&self, blocking: Blocking, mut work: impl FnMut(&CallContext<'_>) -> Result<T>) -> Result<T> {
         let call = self.begin_call(blocking)?;
         match work(&call) {
@@ -125,7 +122,6 @@ impl Core {
         }
     }
 
-    /// May wait: a call that may wait found the missing frame.
     fn has_newer_revision(&self, than: RevisionOrder) -> bool {
         if self.tree.newest().order() <= than {
             if self.next_missing_request.lock().is_some_and(|at| Instant::now() < at) {
@@ -252,7 +248,6 @@ fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Bytes: some hundred thousand files.
 const NODES_LEN_MAX: u64 = 64 << 20;
 
 const GONE_MAX: usize = 4096;
@@ -263,7 +258,6 @@ const SERVED_MAX: usize = 8;
 /// Honest publishers never reach it. A thief might, and later generations must still be larger.
 const GENERATION_NUMBER_MAX: u64 = 1 << 30;
 
-/// Between requests for a newer revision because of missing frames.
 const MISSED_INTERVAL: Duration = Duration::from_secs(1);
 
 const OPAQUE_MAX: usize = 4096;

@@ -3,8 +3,7 @@ use std::io;
 use vouch_tree_client::Error as ClientError;
 use vouch_vfs::Error;
 
-/// Data that cannot be fetched or verified is an error, never an absence: only a verified page
-/// proves that a name is missing.
+/// Data that cannot be fetched or verified is an error, never an absence.
 pub(crate) fn error(error: ClientError) -> Error {
     match error {
         ClientError::NotFound { .. } => Error::NotFound,

@@ -33,7 +33,6 @@ impl TreeFs {
         self.core.with(blocking, |call| work(call, &*call.node(id)?))
     }
 
-    /// Fails if the file is gone. May wait.
     fn exists(&self, id: &FileId) -> Result<()> {
         self.with_node(id, Blocking::Allowed, |_, _| Ok(()))
     }

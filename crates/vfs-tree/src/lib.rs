@@ -1,6 +1,5 @@
-//! A published tree as an exportable read-only file system: [`TreeFs`] implements
-//! [`vouch_vfs::FileSystem`] over a [`Tree`](vouch_tree_client::Tree). The client verifies every
-//! byte and every missing name.
+//! [`TreeFs`] implements [`vouch_vfs::FileSystem`] over a [`Tree`](vouch_tree_client::Tree). The
+//! client verifies every byte and every missing name.
 //!
 //! Identities need no table (`identity`): a file is looked up by its path in the revision in force
 //! (`resolve`).

@@ -13,7 +13,6 @@ pub(crate) struct Node {
     pub(crate) id: FileId,
     pub(crate) path: Arc<[u8]>,
     pub(crate) number: InodeNumber,
-    /// See [`without_inline_content`].
     pub(crate) inode: Arc<Inode>,
     pub(crate) generation: u64,
     /// From the inode, so the same on every server of the tree.
@@ -69,7 +68,6 @@ pub(crate) fn without_inline_content(inode: &Inode) -> Inode {
     }
 }
 
-/// [`without_inline_content`] removed this blob's bytes.
 pub(crate) const fn has_content_hash(blob: &Blob) -> bool {
     matches!(&blob.body, BlobBody::Inline(bytes) if bytes.len() as u64 != blob.size)
 }

@@ -124,7 +124,6 @@ impl OpenFile for TreeOpen {
         Err(Error::Access)
     }
 
-    // Sequential reads are detected without advice.
     fn advise(&self, _offset: u64, _len: u64, _advice: Advice) {}
 
     fn copy_from(&self, _from: &dyn OpenFile, _from_offset: u64, _offset: u64, _len: u64) -> Result<u64> {

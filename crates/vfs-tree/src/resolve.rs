@@ -1,5 +1,5 @@
-//! Uncached files are looked up by path from the nearest cached directory. A file is stale only if
-//! the signed pages prove it missing or of another type.
+//! From the nearest cached directory. A file is stale only if the signed pages prove it missing or
+//! of another type.
 
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
-//! Finds a file with a long path once after a restart or eviction.
-//!
-//! The trail has two bytes of each directory's name hash and the first bytes of the file's name.
-//! The search enters each directory that matches. O(entries of the directories on the way); below
-//! 23 directories, O(everything there).
+//! Once for a long path after a restart or eviction. The trail has two bytes of each directory's
+//! name hash and the first bytes of the file's name. O(entries of the directories on the way);
+//! below 23 directories, O(everything there).
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +19,6 @@ impl CallContext<'_> {
     pub(crate) fn search(&self, file_type: FileType, trail: &Trail) -> Result<Option<Arc<Node>>> {
         let mut found = None;
         let mut left = ENTRIES_MAX;
-        // With their depth.
         let mut queue = vec![(Vec::new(), 0, Arc::new(self.revision.root().clone()))];
         while let Some((path, depth, directory)) = queue.pop() {
             let at = MARK_LEN * MARKS_MAX.min(depth);
@@ -53,7 +50,6 @@ impl CallContext<'_> {
         Ok(None)
     }
 
-    /// Entries after a name, until `each` has enough.
     fn each_after(&self, directory: &Inode, name: &[u8], left: &mut u64, mut each: impl FnMut(&[u8], &Inode) -> bool) -> Result<()> {
         let mut page = if name.is_empty() { self.page(directory, Position::Start)? } else { self.page(directory, Position::After(name))? };
         loop {
@@ -80,11 +76,9 @@ impl CallContext<'_> {
 
 fn before(lead: &[u8]) -> Vec<u8> {
     match lead.split_last() {
-        // Names have no NUL, so there is a smaller byte.
         Some((last, shorter)) => [shorter, &[last.saturating_sub(1)], &[0xff; FILE_NAME_LEN_MAX]].concat(),
         None => Vec::new(),
     }
 }
 
-/// In one search: more than a directory of some million files has.
 const ENTRIES_MAX: u64 = 8 << 20;

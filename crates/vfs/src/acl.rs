@@ -1,4 +1,4 @@
-//! POSIX ACLs (withdrawn 1003.1e draft 17, as in Linux). The NFS server maps them to NFSv4 ACLs.
+//! POSIX ACLs (withdrawn 1003.1e draft 17, as in Linux).
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PosixAclKind {

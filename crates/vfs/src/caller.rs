@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-/// An operation runs with the rights of this local identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub uid: u32,

@@ -1,6 +1,6 @@
 //! Opaque bytes that survive restart, rename and cache eviction.
 
-/// Bytes: an NFSv4 filehandle (128) less export number and authenticator, with a reserve.
+/// An NFSv4 filehandle (128) less export number and authenticator, with a reserve.
 pub const FILE_ID_LEN_MAX: usize = 64;
 
 /// Equal bytes mean the same file; bytes of removed files are never reused.
@@ -11,7 +11,6 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// None if longer than [`FILE_ID_LEN_MAX`].
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut id = FileId { len: u8::try_from(bytes.len()).ok()?, bytes: [0; FILE_ID_LEN_MAX] };
         id.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -57,12 +56,10 @@ impl SystemId {
 /// The second highest bit; the highest one is set too.
 const KIND: u64 = 1 << 62;
 
-/// Independent of the export. Two identities denote one file if their systems and their bytes from
-/// `own_from` on are equal.
+/// Two identities denote one file if their systems and their bytes from `own_from` on are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
     pub system: SystemId,
-    /// The bytes before it only describe the way to the file.
     pub own_from: usize,
 }
 

@@ -1,5 +1,3 @@
-//! The file system interface: names and attributes.
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -47,16 +45,14 @@ pub struct DirectoryChange {
     pub atomic: bool,
 }
 
-/// For a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow {
     /// Opens an existing file; of the attributes only a size of 0 is applied.
     Unchecked,
     /// [`Error::Exists`](crate::Error::Exists) for an existing file.
     Guarded,
-    /// Like `Guarded`, but a file with the same verifier counts as created by an earlier attempt.
-    /// The verifier is stored in times or an xattr; it survives a restart and ends with the next
-    /// change of times.
+    /// A file with the same verifier counts as created by an earlier attempt. The verifier is
+    /// stored in times or an xattr; it survives a restart and ends with the next change of times.
     Exclusive([u8; 8]),
 }
 
@@ -64,8 +60,7 @@ pub enum CreateHow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AccessOverride {
     None,
-    /// Execute permission allows reading, because the client runs the program; not together with
-    /// writing.
+    /// The client runs the program. Not together with writing.
     Execute,
     /// Like `Execute`; and an owner keeps access after a chmod.
     Owner,
@@ -139,8 +134,8 @@ pub trait FileSystem: Send + Sync {
 
     fn read_link(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>>;
 
-    /// Lists entries after `cookie` (0: from the start; without `.` and `..`) until `each` breaks.
-    /// The entry at which it breaks counts as not listed. True at the end of the directory.
+    /// Entries after `cookie` (0: from the start; without `.` and `..`) until `each` breaks. The
+    /// entry at which it breaks counts as not listed. True at the end of the directory.
     fn read_directory(
         &self,
         caller: &Caller,
@@ -185,8 +180,8 @@ pub trait FileSystem: Send + Sync {
 
     fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)>;
 
-    /// Removes a file that the caller could not complete, if the name is still that file's. Leaves
-    /// other files and non-empty directories, without an error.
+    /// If the name is still that file's. Leaves other files and non-empty directories, without an
+    /// error.
     fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()>;
 
     fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed>;
@@ -211,14 +206,13 @@ pub trait FileSystem: Send + Sync {
     /// `user.` attributes, without the prefix, sorted.
     fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>>;
 
-    /// Makes names in directories, attributes, ACLs, xattrs and new files durable (pass a new file
-    /// and its directory). [`OpenFile::commit`] syncs data. Several files cost little more than
-    /// one. [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Blocking::Forbidden`] unless
-    /// nothing has to be written. Skips removed files.
+    /// Names in directories, attributes, ACLs, xattrs and new files (pass a new file and its
+    /// directory). Several files cost little more than one.
+    /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Blocking::Forbidden`] unless nothing
+    /// has to be written. Skips removed files.
     fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()>;
 
-    /// One [`sync_metadata`](Self::sync_metadata) of many files takes as long as of one, so waiting
-    /// calls should share it.
+    /// One [`sync_metadata`](Self::sync_metadata) of many files takes as long as of one.
     fn syncs_together(&self, _ids: &[FileId]) -> bool {
         false
     }

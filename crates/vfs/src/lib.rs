@@ -1,11 +1,9 @@
-//! The interface between a server and a file system that it exports: the traits [`FileSystem`] and
-//! [`OpenFile`], their values, and a [file system in memory](memory) for tests. No NFS or RPC code,
-//! no clock.
+//! The traits [`FileSystem`] and [`OpenFile`], their values, and a [file system in memory](memory)
+//! for tests. No NFS or RPC code, no clock.
 //!
-//! Calls are synchronous, because a local file system answers mostly from memory: a task or a
-//! thread hand-over would cost more than the answer. A call with [`Blocking::Forbidden`] returns
-//! [`Error::WouldBlock`] if it must wait for a disk or a network. The caller then repeats it with
-//! [`Blocking::Allowed`] on a thread that may sleep.
+//! Calls are synchronous, because a local file system answers mostly from memory. A call with
+//! [`Blocking::Forbidden`] returns [`Error::WouldBlock`] if it must wait for a disk or a network.
+//! The caller repeats it with [`Blocking::Allowed`] on a thread that may sleep.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 

@@ -1,5 +1,3 @@
-//! The open file interface: data.
-
 use std::any::Any;
 use std::fs::File;
 use std::sync::Arc;
@@ -29,7 +27,7 @@ pub struct Written {
     pub stability: Stability,
 }
 
-/// Part of a local file that the kernel can send from its page cache without a copy.
+/// The kernel can send it from its page cache without a copy.
 #[derive(Clone, Debug)]
 pub struct FileSpan {
     pub file: Arc<File>,
@@ -67,7 +65,7 @@ pub enum Advice {
     DontNeed,
 }
 
-/// Regular. Rights were checked at opening; methods use the opener's rights. Closed on drop.
+/// Regular. Methods use the opener's rights, checked at opening. Closed on drop.
 pub trait OpenFile: Send + Sync + Any {
     fn access(&self) -> OpenAccess;
 
@@ -79,9 +77,9 @@ pub trait OpenFile: Send + Sync + Any {
 
     fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written>;
 
-    /// Makes writes to the range durable; `len` 0 means to the end. A disk error since the last
-    /// call is returned once to each open file. [`Error::WouldBlock`](crate::Error::WouldBlock) at
-    /// [`Blocking::Forbidden`] unless nothing has to be written.
+    /// `len` 0 means to the end. A disk error since the last call is returned once to each open
+    /// file. [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Blocking::Forbidden`] unless
+    /// nothing has to be written.
     fn commit(&self, offset: u64, len: u64, blocking: Blocking) -> Result<()>;
 
     fn truncate(&self, size: u64) -> Result<()>;
@@ -94,18 +92,16 @@ pub trait OpenFile: Send + Sync + Any {
 
     fn deallocate(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// Never fails.
     fn advise(&self, offset: u64, len: u64, advice: Advice);
 
-    /// `from`: an open file of the same file system. Returns the number of bytes; 0 only at the end
-    /// of `from`. May stop early; the caller repeats the call.
+    /// `from`: an open file of the same file system. Returns 0 only at the end of `from`. May stop
+    /// early; the caller repeats the call.
     fn copy_from(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<u64>;
 
     /// Shares the blocks of `from` (in the same file system); `len` 0 means to its end. Atomic.
     fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()>;
 
-    /// Bytes, if the file has no name. Cheap for named files. May notice late that others removed
-    /// the name.
+    /// If the file has no name. May notice late that others removed the name.
     fn frees_when_closed(&self) -> u64 {
         0
     }

@@ -1,5 +1,5 @@
-//! XDR, the External Data Representation (RFC 4506): a bounded [`Reader`] and a [`Writer`]. No I/O.
-//! Never allocates by a length from the input: results borrow from the input.
+//! XDR (RFC 4506): a bounded [`Reader`] and a [`Writer`]. No I/O. Never allocates by a length from
+//! the input: results borrow from the input.
 
 #![allow(missing_docs, reason = "documents say what names do not")]
 

@@ -47,7 +47,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `len` bytes without padding.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], Error> {
         match self.rest.split_at_checked(len) {
             Some((head, rest)) => {

@@ -88,7 +88,7 @@ impl Writer {
         self.bytes.extend_from_slice(xdr);
     }
 
-    /// Starts opaque data, which the caller appends to [`Self::bytes_mut`]. Pass the result to
+    /// The caller appends the data to [`Self::bytes_mut`], and passes the result to
     /// [`Self::end_opaque`], which fills in length and padding.
     pub fn begin_opaque(&mut self) -> usize {
         self.u32(0);
@@ -108,7 +108,6 @@ impl Writer {
         self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// Removes everything after the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
     }

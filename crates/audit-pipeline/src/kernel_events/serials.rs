@@ -1,5 +1,4 @@
-//! Counts events that were not read, by the serial numbers of kernel audit events since boot. The
-//! kernel may slightly reorder events.
+//! By the serial numbers of kernel audit events since boot. The kernel may slightly reorder events.
 
 #[derive(Debug)]
 pub(super) struct Serials {

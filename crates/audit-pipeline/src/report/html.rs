@@ -1,5 +1,3 @@
-//! The report as one self-contained HTML page: tables and an SVG timeline.
-
 use indicatif::BinaryBytes;
 
 use super::{Bar, Count, Report, Row};

@@ -1,5 +1,3 @@
-//! Connections to syslog collectors: TCP, TLS or UDP.
-
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::time::{Duration, Instant};
@@ -41,8 +39,7 @@ impl Connection {
     }
 
     /// Syslog has no acknowledgements: only an orderly end by the other side proves that it has
-    /// read all. Otherwise its system resets the connection (RFC 2525 §2.17), which
-    /// `unacknowledged` detects.
+    /// read all. Otherwise its system resets the connection (RFC 2525 §2.17).
     pub(super) fn end(self) -> Result<(), DeliveryError> {
         match self {
             Connection::Stream(stream) => Ok(end_stream(stream, STALL)?),
@@ -52,7 +49,7 @@ impl Connection {
     }
 }
 
-/// A record too long for a datagram is cut and marked, so that it does not block later ones.
+/// A record too long for a datagram is cut and marked.
 fn datagram(socket: &UdpSocket, message: &Message) -> io::Result<()> {
     match (socket.send(message.text.as_bytes()), &message.short) {
         (Err(error), Some(short)) if error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) => {

@@ -1,5 +1,3 @@
-//! Failures to deliver records to a collector, with remedies.
-
 use std::fmt;
 use std::io;
 

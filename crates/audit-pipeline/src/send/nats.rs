@@ -1,5 +1,5 @@
-//! NATS: JetStream acknowledges stored records, and others are sent again. A stream removes
-//! duplicates by message id.
+//! JetStream acknowledges stored records, and others are sent again. A stream removes duplicates by
+//! message id.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,11 +18,9 @@ use super::target::{Protocol, Target};
 use super::tls::{TlsOptions, delivery_error};
 use vouch_daemon::failure::{At as _, Failure, Outcome, chain};
 
-/// Login at a NATS server.
 #[derive(Debug, Default)]
 pub struct NatsOptions {
     pub user: Option<String>,
-    /// File of the user's password, or of a token without a user.
     pub password_file: Option<PathBuf>,
 }
 

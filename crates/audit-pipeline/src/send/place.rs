@@ -8,7 +8,6 @@ pub(super) enum Unreadable {
     Nothing,
 }
 
-/// Earlier versions wrote no tag.
 pub(super) type Sent = (Position, Option<ChainTag>);
 
 pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable> {

@@ -1,4 +1,4 @@
-//! File of the position reached. One line: segment, offset, next sequence number, trail id, tag.
+//! One line: segment, offset, next sequence number, trail id, tag.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -8,8 +8,7 @@ use vouch_audit::trail::{CHECKPOINT_FILE, Position, PositionState, position_stat
 use super::place::{self, Sent, Unreadable};
 use vouch_daemon::failure::{At as _, Failure, Outcome};
 
-/// Without a file, the trail's beginning. Refuses a position of another trail, since records would
-/// be skipped.
+/// Refuses a position of another trail: records would be skipped.
 fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Sent::default()),
@@ -41,7 +40,6 @@ pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outc
     Err(Failure::refused(directory.display(), fault).cure(cure))
 }
 
-/// The last seal covers fewer records than were sent.
 pub(super) fn is_beyond_seals(directory: &Path, place: Position) -> Outcome<bool> {
     let path = directory.join(CHECKPOINT_FILE);
     match read_checkpoint(&path) {

@@ -1,5 +1,3 @@
-//! The collector in `--to`.
-
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 use std::{fmt, io};
@@ -41,10 +39,9 @@ const SCHEMES: [(&str, Protocol, Option<u16>); 5] = [
 ];
 
 impl Target {
-    /// Parses the URL of a collector.
-    ///
     /// # Errors
-    /// What is wrong with it.
+    ///
+    /// What is wrong with the URL.
     pub fn parse(text: &str) -> Result<Target, String> {
         let known = SCHEMES.iter().find_map(|(scheme, protocol, port)| Some((text.strip_prefix(scheme)?, *protocol, *port)));
         let Some((rest, protocol, usual)) = known else {

@@ -1,5 +1,5 @@
-//! TLS to collectors (RFC 5425 §4). Trusts the roots of one file and no others; a refusal comes
-//! before any record is sent.
+//! RFC 5425 §4. Trusts the roots of one file and no others; a refusal comes before any record is
+//! sent.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -20,7 +20,6 @@ use vouch_daemon::failure::{Failure, Outcome, chain};
 pub struct TlsOptions {
     /// CAs that may sign the collector's certificate; no others are trusted.
     pub ca: Option<PathBuf>,
-    /// Client certificate with its key, if the collector requires one.
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
     /// Name in the collector's certificate, if it differs from the URL.
@@ -29,16 +28,12 @@ pub struct TlsOptions {
     pub accepts_plain_end: bool,
 }
 
-/// Parses a name or an address in a certificate.
-///
-/// # Errors
-/// What is wrong with it.
+/// A name or an address in a certificate.
 pub fn server_name(text: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(text.to_owned()).map_err(|_| format!("{text:?} is not a host name"))
 }
 
 impl TlsOptions {
-    /// Whether any option was given.
     pub(super) fn any(&self) -> bool {
         self.ca.is_some() || self.certificate.is_some() || self.name.is_some() || self.accepts_plain_end
     }
@@ -155,9 +150,8 @@ impl Tls {
     }
 }
 
-/// The other side's last TLS alert. In TLS 1.3 a collector rejects our certificate after the
-/// handshake, perhaps before the first record is sent. Read from the socket: the stream would first
-/// retry its failed write.
+/// In TLS 1.3 a collector rejects our certificate after the handshake, perhaps before the first
+/// record is sent. Read from the socket: the stream would first retry its failed write.
 fn said_before(stream: &mut StreamOwned<ClientConnection, TcpStream>, error: &io::Error) -> DeliveryError {
     while let Ok(1..) = stream.conn.read_tls(&mut stream.sock) {
         if let Err(said) = stream.conn.process_new_packets() {

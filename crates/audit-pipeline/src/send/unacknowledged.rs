@@ -6,15 +6,9 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-/// Waits until the other system has acknowledged all written bytes. Call it when both sides have
-/// ended the stream.
-///
-/// A collector that is stopped may end its side while records are on their way, so its end does not
-/// prove that it has read them. Its system acknowledges our end only on a readable socket, and
-/// resets the connection otherwise.
-///
-/// # Errors
-/// The connection's error, or a time-out.
+/// Call it when both sides have ended the stream. A stopped collector may end its side while
+/// records are on their way, so its end does not prove that it has read them. Its system
+/// acknowledges our end only on a readable socket, and resets the connection otherwise.
 pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -36,8 +30,8 @@ pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
 /// Unacknowledged bytes; the end of the stream counts as one (tcp(7), SIOCOUTQ).
 fn len(stream: &TcpStream) -> io::Result<libc::c_int> {
     let mut len: libc::c_int = 0;
-    // SAFETY: the descriptor is open as long as `stream` is borrowed; the request writes one int
-    // (SIOCOUTQ has the number of TIOCOUTQ) to `len`, which lives through the call.
+    // SAFETY: the descriptor is open while `stream` is borrowed; the request writes one int
+    // (SIOCOUTQ has the number of TIOCOUTQ) to `len`.
     let failed = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut len) };
     if failed == 0 { Ok(len) } else { Err(io::Error::last_os_error()) }
 }

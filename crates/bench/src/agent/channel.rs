@@ -1,8 +1,7 @@
-//! Authenticated connection between coordinator and agent.
-//!
-//! Both sides send a nonce. The session key comes from both nonces and the shared token, or from a
-//! secret that the coordinator sends sealed by Kerberos. Each line of JSON follows its keyed BLAKE3
-//! hash over direction, number and bytes. Messages are not encrypted.
+//! Authenticated connection between coordinator and agent. Both sides send a nonce. The session key
+//! comes from both nonces and the shared token, or from a secret that the coordinator sends sealed
+//! by Kerberos. Each line of JSON follows its keyed BLAKE3 hash over direction, number and bytes.
+//! Messages are not encrypted.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -43,7 +42,6 @@ pub(super) struct Channel {
     sent: u64,
     received: u64,
     auth_deadline: Option<AuthDeadline>,
-    /// After authentication, a stop request shortens waits.
     stop: Option<StopFlag>,
 }
 
@@ -126,7 +124,6 @@ impl Channel {
                 key(&secret, own, peer)
             }
         };
-        // The agent proves itself before any other message.
         self.send(&"coordinator", name)?;
         let hello: String =
             self.receive(name)?.ok_or_else(|| Error::Unreachable(format!("agent {name}: the agent closed the connection")))?;
@@ -137,8 +134,7 @@ impl Channel {
         }
     }
 
-    /// `turn` reserves the agent for an authenticated coordinator. It returns false if another one
-    /// has it.
+    /// `turn` reserves the agent for an authenticated coordinator, or returns false.
     pub(super) fn accept(
         stream: TcpStream,
         acceptor: &Acceptor,
@@ -147,7 +143,7 @@ impl Channel {
         turn: impl FnOnce() -> bool,
     ) -> Result<Self, Error> {
         let name = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
-        // A Kerberos ticket may hold a directory's authorization data. A token's proof is short.
+        // A Kerberos ticket may hold a directory's authorization data.
         let line_len_max = if matches!(acceptor, Acceptor::Token(_)) { TOKEN_LINE_LEN_MAX } else { PROOF_LEN_MAX };
         let auth_deadline = AuthDeadline { until: Instant::now() + within, stop: stop.clone(), line_len_max };
         let mut channel = Self::begin(stream, AGENT, COORDINATOR, auth_deadline, &name)?;
@@ -180,7 +176,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Verifies a coordinator's ticket. Returns the secret that it has sent under it.
+    /// Returns the secret that the coordinator has sent under the ticket.
     fn accept_ticket(&mut self, keytab: Option<&Path>, principals: &[String], name: &str) -> Result<Vec<u8>, Error> {
         let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("{name}: {error}"));
         let acceptor = MitAcceptor::new(keytab, "host").map_err(|error| refused(&error))?;
@@ -217,11 +213,9 @@ impl Channel {
         Ok(Self { input, output: stream, key: [0; 32], own, peer, sent: 0, received: 0, auth_deadline: Some(auth_deadline), stop: None })
     }
 
-    /// Lifts the limits of an unauthenticated peer. `stop` shortens waits.
     pub(super) fn set_authenticated(&mut self, stop: Option<&StopFlag>) {
         self.auth_deadline = None;
         self.stop = stop.cloned();
-        // A socket without this option reports an error with the next read.
         if stop.is_none() {
             let _ = self.output.set_read_timeout(None);
         }
@@ -252,7 +246,6 @@ impl Channel {
         self.write_line(&format!("{} {text}", hex(sum.as_bytes())), name)
     }
 
-    /// None at the end of the connection.
     pub(super) fn receive<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Error> {
         let line = match self.read_line(name) {
             Err(Error::Unreachable(_)) => return Ok(None),

@@ -11,7 +11,6 @@ use crate::nfs::{NfsOptions, share_of};
 use crate::subject::{CpuMeter, SubjectInfo};
 use crate::{Case, Error, Sample, StopFlag, Subject};
 
-/// Connections to the agents of a run, shared by all subjects.
 #[derive(Clone)]
 pub struct AgentPool(Arc<Mutex<Vec<Member>>>);
 
@@ -46,15 +45,13 @@ impl AgentPool {
                 match member.channel.as_mut().ok_or_else(gone).and_then(|channel| channel.send(&request, &member.name)) {
                     Ok(()) => pending.push((at, member)),
                     Err(error) => {
-                        // A part of the request may have been sent.
                         member.channel = None;
                         send_error = send_error.or(Some(error));
                     }
                 }
             }
         }
-        // Receives all responses before an error returns. Otherwise the next response would belong
-        // to this request.
+        // An early return would take the next response for this request's.
         let mut responses: Vec<Result<(usize, String, Response), Error>> = pending
             .into_iter()
             .map(|(at, member)| {

@@ -27,7 +27,6 @@ enum Request {
         number: u32,
         case: Case,
     },
-    /// Ready to start. This is the barrier before a measurement.
     Ready,
     Measure {
         number: u32,

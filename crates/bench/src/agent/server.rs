@@ -1,5 +1,4 @@
-//! An agent: authenticates coordinators, and measures for one at a time. It opens no file of its
-//! node.
+//! Authenticates coordinators, and measures for one at a time. It opens no file of its node.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -27,12 +26,8 @@ impl Default for Limits {
     }
 }
 
-/// Serves one coordinator at a time until a stop request. Peers authenticate in parallel, so that
-/// an idle peer delays no other. `log` receives one line for each event.
-///
-/// # Errors
-///
-/// Errors of the listener.
+/// One coordinator at a time, until a stop request. Peers authenticate in parallel. `log` receives
+/// one line for each event.
 pub fn serve(
     listener: &TcpListener,
     acceptor: &Acceptor,
@@ -118,8 +113,7 @@ impl Drop for SlotGuard<'_> {
     }
 }
 
-/// Unauthenticated connections by address. An IPv6 host may use its whole /64, so that counts as
-/// one address.
+/// By address. An IPv6 host may use its whole /64.
 #[derive(Default)]
 struct PendingHandshakes(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
@@ -154,7 +148,6 @@ impl Drop for HandshakePermit {
     }
 }
 
-/// Returns the number of measurements.
 fn coordinator(
     stream: TcpStream,
     acceptor: &Acceptor,
@@ -212,7 +205,6 @@ fn coordinator(
     outcome.map(|()| measured)
 }
 
-/// Receives requests on a thread of its own, which notices a disconnection during a measurement.
 fn receive_requests(mut receiver: Receiver, stop: &StopFlag, active: &Arc<AtomicBool>) -> mpsc::Receiver<Request> {
     let (stop_on_disconnect, active_until_disconnect, (sender, requests)) = (stop.clone(), active.clone(), mpsc::channel());
     std::thread::spawn(move || {
@@ -298,7 +290,6 @@ const PROOF_TIMEOUT: Duration = Duration::from_secs(10);
 /// Each connection costs a thread.
 const UNAUTHENTICATED_MAX: usize = 128;
 const UNAUTHENTICATED_PER_ADDRESS_MAX: usize = 16;
-/// Wait of an authenticated coordinator for cleanup of an earlier run.
 const CLEANUP_WAIT_MAX: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(50);
 
@@ -348,7 +339,6 @@ mod tests {
     #[test]
     fn unauthenticated_peers_do_not_block_agent() {
         with_an_agent(Duration::from_secs(3600), |at| {
-            // One after another would take longer than a coordinator waits.
             let _silent: Vec<TcpStream> =
                 (0..UNAUTHENTICATED_PER_ADDRESS_MAX - 1).map(|_| TcpStream::connect(at).expect("the peer listens")).collect();
             coordinate(at).expect("the token is correct");

@@ -1,6 +1,3 @@
-//! Reads of one whole file by the block, sequential or shuffled. Each block is read once and
-//! compared.
-
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Args, ReadArgs, Results};
 use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};

@@ -1,5 +1,3 @@
-//! One call at a time.
-
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{
     Args, CloseArgs, CommitArgs, CreateArgs, CreateHow, CreateType, LookupArgs, OpenClaim, OpenHow, ReaddirArgs, RemoveArgs, Results,
@@ -83,7 +81,6 @@ impl Session {
         })
     }
 
-    /// COMMIT.
     pub(super) fn commit(&mut self, file: Opened, stop: &StopFlag) -> Result<(), Error> {
         let write = |call: &mut CallBuilder, w: &mut Writer| {
             putfh(&file.handle, call, w);

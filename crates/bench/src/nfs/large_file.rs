@@ -12,8 +12,7 @@ use crate::case::{Content, Load, Order};
 use crate::content::{Pages, mix};
 use crate::page_versions::{self, Block, PageVersions};
 
-/// An endless mix of reads and writes. Each write has new content, so that a read detects a lost
-/// write.
+/// Each write has new content, so that a read detects a lost write.
 #[derive(Debug)]
 pub(super) struct ReadWriteMix<'a> {
     pages: Pages,
@@ -25,9 +24,7 @@ pub(super) struct ReadWriteMix<'a> {
     seed: u64,
     written: &'a PageVersions,
     pending: Vec<Option<Pending>>,
-    /// Most recent last.
     last: VecDeque<u64>,
-    /// For read-back: each block once.
     only: Option<Vec<u64>>,
     data: Vec<u8>,
 }
@@ -54,7 +51,6 @@ impl<'a> ReadWriteMix<'a> {
         self
     }
 
-    /// Without duplicates.
     pub(super) fn recent_writes(&self) -> Vec<u64> {
         let mut blocks: Vec<u64> = self.last.iter().copied().collect();
         blocks.sort_unstable();
@@ -169,7 +165,6 @@ pub(super) struct WholeFile {
     writes: bool,
     next: u64,
     pending: Vec<u64>,
-    /// Blocks that the server delayed, and those that are retried now.
     delayed: Vec<u64>,
     again: Vec<u64>,
     data: Vec<u8>,

@@ -1,5 +1,3 @@
-//! Interface between a session and the calls of a case.
-
 use std::time::{Duration, Instant};
 
 use vouch_nfs4::Status;
@@ -19,7 +17,6 @@ pub(crate) trait CallSource {
 
     fn on_refusal(&mut self, lane: usize, status: Status);
 
-    /// Retries calls after NFS4ERR_DELAY.
     fn retry_delayed(&mut self) -> bool {
         false
     }
@@ -34,8 +31,8 @@ pub(crate) struct CallResult {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
     Closed,
-    /// Calls a second, also when the server is slower (open loop). Latency counts from the due
-    /// time, so that a stalled server cannot hide the delay of waiting calls.
+    /// Also when the server is slower (open loop). Latency counts from the due time, so that a
+    /// stalled server cannot hide the delay of waiting calls.
     Open(f64),
 }
 
@@ -48,7 +45,7 @@ pub(crate) struct Tally {
     pub refusal: Option<(Op, Status)>,
     pub unsent: u64,
     pub seconds: f64,
-    /// CPU seconds of this thread.
+    /// Of this thread.
     pub thread_s: f64,
     pub latency: Latency,
     pub depth: Option<u32>,

@@ -1,4 +1,4 @@
-//! State of one load on a session. The session owns the connections and the waiting.
+//! The session owns the connections and the waiting.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,7 +9,6 @@ use super::load::{CallSource, Clock, Pace, Tally};
 
 #[derive(Debug, Clone, Copy)]
 struct Lane {
-    /// Latency counts from here.
     due: Instant,
     sent: Instant,
     in_flight: bool,
@@ -55,7 +54,6 @@ impl<'a> LoadRun<'a> {
         self.clock.pace == Pace::Closed
     }
 
-    /// Needs free lanes and slots.
     pub(super) fn send_due(&mut self, pipeline: &mut Pipeline, stopped: bool) {
         let (now, closed) = (Instant::now(), self.is_closed());
         let over = self.end.is_some_and(|end| now >= end);
@@ -75,7 +73,6 @@ impl<'a> LoadRun<'a> {
                 }
                 Ok(Sent::NoCall) => {}
                 Ok(Sent::NoSlot) => {
-                    // The server grants fewer slots, so there are fewer lanes.
                     self.tally.depth = Some(pipeline.submitter().in_flight() as u32);
                     self.idle.clear();
                 }
@@ -102,7 +99,6 @@ impl<'a> LoadRun<'a> {
         }
     }
 
-    /// An open loop waits for the next due time.
     pub(super) fn is_done(&self) -> bool {
         !self.sending || self.is_closed() || self.idle.is_empty()
     }
@@ -117,7 +113,6 @@ impl<'a> LoadRun<'a> {
         longest.min(next.saturating_duration_since(Instant::now()))
     }
 
-    /// In a closed loop, sends the lane's next call.
     pub(super) fn on_reply(&mut self, submitter: &mut Submitter, lane: usize, body: Result<ReplyBody<'_>, CallError>) {
         let now = Instant::now();
         (self.last_reply, self.waiting_since) = (now, now);
@@ -154,8 +149,8 @@ impl<'a> LoadRun<'a> {
         }
     }
 
-    /// After this silence, calls in flight count as lost. A server that drops a call (RFC 2203
-    /// §5.3.3.1) must not cost the whole of `patience` each time.
+    /// A server that drops a call (RFC 2203 §5.3.3.1) must not cost the whole of `patience` each
+    /// time.
     pub(super) fn silence_max(&self, patience: Duration) -> Duration {
         if self.sending && !self.exhausted || self.tally.operations == 0 {
             return patience;
@@ -164,7 +159,7 @@ impl<'a> LoadRun<'a> {
         let is_overtaken = |lane: &Lane| self.last_reply - lane.sent > overtaken;
         match self.lanes.iter().filter(|lane| lane.in_flight).all(is_overtaken) {
             true => overtaken.max(LOST_AFTER),
-            // Sent shortly before the last reply: only the silence tells.
+            // Only the silence tells.
             false => (20 * self.longest).max(LAST_LOST_AFTER),
         }
         .min(patience)
@@ -174,8 +169,7 @@ impl<'a> LoadRun<'a> {
         self.waiting_since.elapsed()
     }
 
-    /// Counts the calls in flight as unanswered, with their wait as latency. A server may drop
-    /// calls outside its sequence window (RFC 2203 §5.3.3.1).
+    /// A server may drop calls outside its sequence window (RFC 2203 §5.3.3.1).
     pub(super) fn give_up(&mut self, in_flight: usize) {
         let now = Instant::now();
         for lane in self.lanes.iter().filter(|lane| lane.in_flight) {
@@ -219,13 +213,12 @@ fn counted_until(last_reply: Instant, end: Option<Instant>) -> Instant {
     end.map_or(last_reply, |end| end.max(last_reply))
 }
 
-/// Calls due within this time leave together. The wait is part of their latency.
+/// The wait is part of the latency.
 const BATCH_WINDOW: Duration = Duration::from_micros(20);
 /// A call is lost after waiting this much longer than any other.
 const OVERTAKEN: Duration = Duration::from_millis(50);
 /// Silence after the load, if later calls overtook all calls in flight.
 const LOST_AFTER: Duration = Duration::from_millis(300);
-/// Silence after the load otherwise.
 const LAST_LOST_AFTER: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -236,7 +229,6 @@ mod tests {
     fn silent_server_does_not_shorten_measured_time() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        // All lanes are lost early, one lane is late, and a load has no limit.
         assert_eq!(counted_until(at(100), Some(at(1000))), at(1000));
         assert_eq!(counted_until(at(1010), Some(at(1000))), at(1010));
         assert_eq!(counted_until(at(100), None), at(100));

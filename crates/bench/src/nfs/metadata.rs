@@ -1,5 +1,5 @@
-//! Metadata operations of git: stat files of the index, write an object under a temporary name,
-//! rename it, remove it. Also GETATTR alone.
+//! As by git: stat files of the index, write an object under a temporary name, rename it, remove
+//! it. Also GETATTR alone.
 
 use vouch_nfs4::op::{
     Args, CloseArgs, CreateHow, GetattrArgs, LookupArgs, OpenClaim, OpenHow, RemoveArgs, RenameArgs, Results, ShareAccess, StableHow,
@@ -20,7 +20,7 @@ const WANTED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 
 pub(super) struct GitMetadata {
     directory: Filehandle,
     files: u64,
-    /// Unique by session and round, because a round may end before an object is removed.
+    /// A round may end before an object is removed.
     names: String,
     lanes: Vec<Lane>,
     seed: u64,
@@ -143,7 +143,6 @@ impl CallSource for GitMetadata {
     fn on_refusal(&mut self, lane: usize, _status: Status) {
         let lane = &mut self.lanes[lane];
         lane.step = match lane.step {
-            // The name exists since an interrupted round.
             Step::Create => Step::Rename,
             Step::Rename => Step::Remove,
             _ => Step::Stat,

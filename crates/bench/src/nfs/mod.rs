@@ -1,5 +1,4 @@
-//! Load on an NFSv4.1 server from user space: sessions, sources of calls, and the subject
-//! ([`NfsSubject`]).
+//! Sessions, sources of calls, and the subject ([`NfsSubject`]), from user space.
 
 mod block_reads;
 mod calls;

@@ -1,5 +1,4 @@
-//! One NFSv4.1 session, driven by one thread. Calls without an answer count as errors, and the run
-//! goes on.
+//! Driven by one thread. Calls without an answer count as errors, and the run goes on.
 
 use std::num::NonZeroU64;
 use std::sync::mpsc;
@@ -23,7 +22,6 @@ use crate::{Error, StopFlag, cpu};
 pub(crate) struct SessionOptions {
     pub target: NfsTarget,
     pub sec: Sec,
-    /// None uses the target's default.
     pub service: Option<String>,
     pub tls: Option<TlsFiles>,
     pub connections: usize,
@@ -109,7 +107,6 @@ impl Session {
         }
     }
 
-    /// Runs until the calls or the time end, or until a stop request.
     pub(crate) fn run(
         &mut self,
         work: &mut dyn CallSource,
@@ -150,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Runs until all calls are done. Retries of delayed calls follow a pause, which counts.
+    /// Retries of delayed calls follow a pause, which counts.
     pub(crate) fn complete(&mut self, work: &mut dyn CallSource, depth: usize, stop: &StopFlag) -> Result<Tally, Error> {
         let (start, mut sum) = (Instant::now(), Tally::default());
         loop {
@@ -163,8 +160,7 @@ impl Session {
         }
     }
 
-    /// Reconnects if the last load left calls without an answer. Files then have to be opened
-    /// again.
+    /// Files then have to be opened again.
     pub(super) fn ensure_connected(&mut self, stop: &StopFlag) -> Result<u64, Error> {
         self.reconnect_if_stalled(stop)?;
         Ok(self.reconnect_count)
@@ -200,11 +196,9 @@ impl Session {
 
 pub(super) const OTHER_DATA: &str = "other data than the file's";
 
-/// In another thread, so that a stop request does not wait for a silent server.
 fn connect_unless_stopped(options: &SessionOptions, owner: &[u8], stop: &StopFlag) -> Result<Pipeline, Error> {
     let ((sender, connected), thread_options, owner) = (mpsc::channel(), options.clone(), owner.to_vec());
     std::thread::spawn(move || {
-        // The receiver may have given up.
         let _ = sender.send(pipeline(&thread_options, owner));
     });
     let mut stop_seen = None;
@@ -295,8 +289,6 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(3);
 /// Twice the usual lease.
 const GRACE: Duration = Duration::from_secs(180);
-/// For loads that have to complete.
 const DELAYED_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
-/// Silence allowed after a stop request.
 const SILENCE: Duration = Duration::from_secs(2);

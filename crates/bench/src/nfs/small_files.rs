@@ -1,5 +1,3 @@
-//! Many small files at once. Each takes three calls: open or create, read or write, close.
-
 use std::ops::Range;
 
 use vouch_nfs4::op::{Args, CloseArgs, CreateHow, OpenClaim, OpenHow, ReadArgs, Results, ShareAccess, StableHow, WriteArgs};

@@ -80,7 +80,7 @@ impl NfsSubject {
         getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
         let name = format!("{PREFIX}{}", data_encoding::HEXLOWER.encode(&random));
         let directory = sessions[0].mkdir(&root, &name, stop)?;
-        // Waits for the end of a grace period, so that no measurement fails with it.
+        // No measurement fails with a grace period.
         let probe = sessions[0].open(&directory, b"probe", true, stop).and_then(|probe| sessions[0].close(probe, stop));
         if let Err(error) = probe {
             sessions[0].remove_all(&root, name.as_bytes(), stop)?;
@@ -129,7 +129,6 @@ impl NfsSubject {
         let measured = self.transfer(copy, directory, true);
         match &measured {
             Ok(_) => drop(self.copies.insert(key, (name, directory))),
-            // An incomplete copy must not be read, and its space may be needed.
             Err(Error::Nfs { .. } | Error::Refused(_))
                 if self.sessions[0].remove_all(&working_dir, name.as_bytes(), &self.stop).is_ok() => {}
             Err(_) => self.old.push(name),
@@ -239,8 +238,7 @@ impl NfsSubject {
         Ok(sample)
     }
 
-    /// Reads some blocks after a load that only writes. Otherwise a server that loses data would be
-    /// the fastest.
+    /// After a load that only writes: a server that loses data would be the fastest.
     fn read_back(&mut self, load: &Load, blocks: Vec<u64>) -> Result<(), Error> {
         let (written, stop) = (self.written.clone(), self.stop.clone());
         let (load, count) = (Load { depth: load.depth.min(MAKE_DEPTH as u32), ..*load }, blocks.len() as u64);
@@ -345,7 +343,6 @@ impl NfsSubject {
         if self.stop.is_set() { Err(Error::Interrupted) } else { Ok(sample) }
     }
 
-    /// Creates the large file with at least this length, and opens it in each session.
     fn make_large(&mut self, len: u64) -> Result<(), Error> {
         if self.large.as_ref().is_some_and(|(there, _)| *there >= len) {
             return Ok(());
@@ -442,7 +439,7 @@ impl Subject for NfsSubject {
             return Ok(());
         }
         if let Some((_, opens)) = self.large.take() {
-            // The calls or their session may be lost. The open then ends with the lease.
+            // The open then ends with the lease.
             let stop = self.stop.for_cleanup();
             for (session, (open, _)) in self.sessions.iter_mut().zip(opens) {
                 if session.close(open, &stop).is_err() && stop.must_hurry() {
@@ -463,7 +460,6 @@ pub(crate) fn stored(case: &Case) -> Option<&'static str> {
     matches!(case, Case::Load(load) if load.read_percent < 100).then_some("UNSTABLE, no COMMIT")
 }
 
-/// Missing data would look corrupt, and missing work would look fast.
 fn require_complete(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop: &StopFlag) -> Result<Tally, Error> {
     if stop.is_set() {
         return Err(Error::Interrupted);
@@ -487,7 +483,6 @@ const METADATA_FILES: u64 = 1000;
 const MAKE_DEPTH: usize = 8;
 /// Read-back attempts on a server that drops calls.
 const READ_BACKS_MAX: u32 = 5;
-/// Bytes of a created file, and of each append.
 const LINE_LEN: u64 = 64;
 /// Larger copies are removed before the next one, because the disk may be small.
 const KEPT_LEN: u64 = 64 << 20;

@@ -1,5 +1,3 @@
-//! Sessions and the NFS subject against a faulty server in memory.
-
 use std::net::SocketAddr;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -100,7 +98,6 @@ fn silent_server_is_not_counted_as_fast() {
     let limit = Duration::from_secs(60);
     let tally = session.run(&mut work, 4, Pace::Closed, Some(limit), &StopFlag::default()).expect("errors, and no end");
     assert_eq!((tally.unanswered, tally.errors), (4, 4));
-    // The last reply came early, and four calls waited for a second.
     assert!(tally.operations <= 10 && tally.seconds >= limit.as_secs_f64(), "{tally:?}");
     assert_eq!(tally.latency.count(), tally.operations + 4);
     assert!(tally.latency.quantile_us(0.8) > 500_000.0, "{}", tally.latency.quantile_us(0.8));
@@ -115,7 +112,6 @@ fn getattrs_of(address: SocketAddr, pace: Pace, seconds: f64) -> super::Tally {
 #[test]
 fn open_loop_waits_for_next_due_call() {
     let (address, _world) = start();
-    // Far below capacity: no call is in flight between two due times.
     let tally = getattrs_of(address, Pace::Open(50.0), 2.0);
     assert!((95..=100).contains(&tally.operations), "{} of 100 that are due", tally.operations);
     assert_eq!((tally.unsent, tally.errors, tally.latency.count()), (0, 0, tally.operations));
@@ -305,7 +301,6 @@ fn stop_request_does_not_wait_for_silent_server() {
     let mut subject = subject_of(address, 1, &stop);
     lock_state(&state).silent = true;
     stop.set();
-    // Without the stop request, each step took more than a minute.
     let begun = std::time::Instant::now();
     assert!(subject.place().is_some_and(|place| place.contains("vouch-bench-")));
     assert!(matches!(subject.clean(), Err(Error::Unreachable(_))), "the server is silent");

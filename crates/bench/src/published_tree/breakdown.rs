@@ -1,5 +1,5 @@
-//! Parts of the time of small reads (table 1 of the SFS read-only paper): round trips between
-//! kernel and mount, the client's computation, and the replica's answers.
+//! Table 1 of the SFS read-only paper: round trips between kernel and mount, the client's
+//! computation, and the replica's answers.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,6 @@ use crate::{Error, Sample, StopFlag, Subject};
 use super::PublishedTree;
 use super::mounted::Mounted;
 
-/// Cost of the current round's whole read to the mount.
 #[derive(Default)]
 struct Spent {
     mount: Option<ServerCpu>,
@@ -103,5 +102,4 @@ fn round_trips(mount: &Path, count: u64) -> Result<Sample, Error> {
     Ok(Sample { seconds: begun.elapsed().as_secs_f64().max(1e-9), operations: count, ..Sample::default() })
 }
 
-/// Length of the replay, from which the time of one pass follows.
 const REPLAY_S: f64 = 0.5;

@@ -1,5 +1,3 @@
-//! Connections per second: a read of one small file by a client without any cache.
-
 use super::{PublishedTree, SMALL_FILES, SMALL_LEN};
 use crate::subject::{ConnectSubject, RecordingProxy, Request};
 use crate::target::{Target, resolve};

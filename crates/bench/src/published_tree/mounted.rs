@@ -1,5 +1,5 @@
-//! Mounts of the tree, or sshfs of its source, for the run. Mounted again for each cold round. The
-//! program runs in the foreground, so that its CPU time can be read.
+//! Mounted again for each cold round. The program runs in the foreground, so that its CPU time can
+//! be read.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,6 @@ impl Mounted {
         Self { command, unmount, cache, at: at.to_owned(), log, warm, child: None, _server: server }
     }
 
-    /// Mounts again and without caches unless warm.
     pub(super) fn renew(&mut self) -> Result<Option<ServerCpu>, Error> {
         if !self.warm || self.child.is_none() {
             self.unmount()?;
@@ -98,7 +97,6 @@ impl Mounted {
     fn unmount(&mut self) -> Result<(), Error> {
         let Some(child) = &mut self.child else { return Ok(()) };
         let start = Instant::now();
-        // The program may have ended by itself.
         while child.try_wait().map_err(Error::file(&self.at))?.is_none() {
             let told = Command::new(&self.unmount[0]).args(&self.unmount[1..]).stdin(Stdio::null()).output();
             let told = told.map_err(|error| Error::Program(format!("{}: {error}", self.unmount[0])))?;

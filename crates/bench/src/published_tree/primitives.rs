@@ -1,5 +1,3 @@
-//! Signing, verifying and hashing as published trees do it (figure 2 of the SFS read-only paper).
-
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -14,7 +12,6 @@ use vouch_tree::{Iv, LEAF_LEN_MAX};
 pub const HASHED_LENGTHS: [(&str, u64); 4] =
     [("1 KiB", 1 << 10), ("8 KiB", 8 << 10), ("64 KiB", 64 << 10), ("128 KiB, a full leaf", LEAF_LEN_MAX as u64)];
 
-/// Signs, verifies and hashes on one core.
 pub fn subject() -> Box<dyn Subject> {
     let details = ["Ed25519 over an fsinfo's length; strict verification", "keyed BLAKE3 of a frame, as its handle"].map(str::to_owned);
     let about = SubjectInfo { label: "one core".into(), target: "this processor".into(), sec: None, details: details.into() };

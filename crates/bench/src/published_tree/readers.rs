@@ -1,5 +1,3 @@
-//! Readers of the tree, of its source directory and of NFS servers.
-
 use std::path::Path;
 
 use super::mounted::Mounted;
@@ -11,9 +9,11 @@ use crate::target::Target;
 use crate::{Error, Run, StopFlag, Subject};
 
 impl PublishedTree {
-    /// Readers: the source directory; the tree with cold, warm and no caches; sshfs cold and warm;
-    /// NFS servers.
+    /// The source directory; the tree with cold, warm and no caches; sshfs cold and warm; NFS
+    /// servers.
+    ///
     /// # Errors
+    ///
     /// Those of the mounts and servers.
     pub fn readers(&self, peers: Peers<'_>, run: &mut Run, stop: &StopFlag) -> Result<Vec<Box<dyn Subject>>, Error> {
         let source = self.directory.path().join("src");
@@ -37,7 +37,6 @@ impl PublishedTree {
             let at = self.place(label)?;
             let cache = cached.then(|| self.directory.path().join(format!("cache-{}", subjects.len())));
             let mut mounted = Mounted::tree(&self.program, self.options(&self.replica.address, "state"), &self.name, cache, &at, warm);
-            // Reports a missing FUSE now.
             mounted.renew()?;
             let forget: DropCaches = Box::new(move || mounted.renew());
             let server = Some(ServerCpu::Process(self.replica.child.id()));
@@ -105,5 +104,4 @@ fn about(label: &str, target: String, detail: &str) -> SubjectInfo {
     SubjectInfo { label: label.into(), target, sec: None, details: vec![detail.into()] }
 }
 
-/// Enough to write the files; they are read one call at a time.
 const NFS_SLOTS: usize = 8;

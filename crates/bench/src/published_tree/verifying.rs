@@ -1,5 +1,5 @@
-//! Cost of verification: repeats the calls of a mount's read by a client that accepts every answer,
-//! and by one that verifies fsinfo and frames like the mount.
+//! Repeats the calls of a mount's read by a client that accepts every answer, and by one that
+//! verifies fsinfo and frames like the mount.
 
 use std::sync::OnceLock;
 
@@ -81,7 +81,7 @@ impl PublishedTree {
     }
 }
 
-/// Checks an answer against the name and the signed data below it, apart from time and rollback.
+/// Against the name and the signed data below it, apart from time and rollback.
 fn is_true(hostid: &HostId, iv: &OnceLock<Iv>, call: &[u8], answer: &[u8]) -> Option<()> {
     let call = Call::decode(message(call)?).ok().filter(|call| call.program == PROGRAM)?;
     let reply = Reply::decode(message(answer)?).ok()?;

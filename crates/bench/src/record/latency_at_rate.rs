@@ -1,5 +1,3 @@
-//! Latency of an open-loop load, whose rate is given.
-
 use serde::{Deserialize, Serialize};
 
 use super::{CaseResult, KNEE_SHARE, SubjectResult};
@@ -26,7 +24,6 @@ pub struct LatencyFigure {
 type Part = fn(Quantiles) -> f64;
 
 impl LatencyFigure {
-    /// None if a round has no latencies, because rounds would not pair.
     fn of(samples: &[Sample], base: Option<&[Sample]>, part: Part) -> Option<Self> {
         let of_each = |samples: &[Sample]| samples.iter().map(|sample| sample.calls.map(part)).collect::<Option<Vec<f64>>>();
         let (ours, theirs) = (of_each(samples)?, base.and_then(of_each));
@@ -51,7 +48,6 @@ impl CaseResult {
         self.rate().is_some_and(|rate| subject.figure.is_some_and(|figure| figure.median >= KNEE_SHARE * rate))
     }
 
-    /// Latencies have ratios only where the figure has one.
     pub(super) fn sum_up_latencies(&mut self, baseline: &str) {
         if self.rate().is_none() {
             return;

@@ -29,7 +29,6 @@ fn ratio_is_median_of_pairs() {
 #[test]
 fn no_ratio_without_baseline_samples() {
     let rounds = || vec![sample(1.0, 1000), sample(1.0, 1000)];
-    // The baseline does not support the case, fails in the second round, or comes second.
     for (of_a, pairs) in [(Vec::new(), None), (vec![sample(1.0, 500)], Some(2.0)), (rounds(), Some(1.0))] {
         let mut result = case(Metric::OperationsPerSecond);
         result.sum_up("a", vec![("b".into(), rounds()), ("a".into(), of_a), ("c".into(), rounds())]);

@@ -1,5 +1,5 @@
-//! Plots as inline SVG. The page's CSS colours the classes for light and dark mode. Shapes and
-//! dashes also distinguish series.
+//! Inline SVG. The page's CSS colours the classes for light and dark mode. Shapes and dashes also
+//! distinguish series.
 
 use std::fmt::Write as _;
 
@@ -90,7 +90,6 @@ fn draw_axes(svg: &mut String, axes: &Axes<'_>, x: &Scale, y: &Scale) {
     let _ = write!(svg, "<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>", TOP - 12.0, escape(axes.y));
 }
 
-/// Labels at the ends of lines, moved apart where they overlap.
 fn end_labels(svg: &mut String, mut labels: Vec<(f64, usize, &str)>) {
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut below = TOP - LABEL_HEIGHT;
@@ -113,7 +112,6 @@ fn end_labels(svg: &mut String, mut labels: Vec<(f64, usize, &str)>) {
 pub(super) struct Bar {
     pub(super) label: String,
     pub(super) look: usize,
-    /// The first part is solid, the others are fainter.
     pub(super) parts: Vec<f64>,
     pub(super) uncertainty: Option<(f64, f64)>,
     pub(super) tells: String,
@@ -271,7 +269,6 @@ fn shape(look: usize, x: f64, y: f64) -> String {
     }
 }
 
-/// Styles `s0` and so on in the page's style sheet.
 pub(super) const STYLES: usize = 8;
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 360.0;
@@ -284,7 +281,6 @@ const BAR: f64 = 22.0;
 const GAP: f64 = 8.0;
 const BAR_LEFT: f64 = 150.0;
 
-/// Average width in units of the drawing.
 const CHAR_WIDTH: f64 = 6.8;
 const BAR_RIGHT: f64 = 130.0;
 

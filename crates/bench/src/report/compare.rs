@@ -6,8 +6,8 @@ use crate::record::{CaseResult, Run, SubjectResult};
 use crate::statistics::{Interval, SURE_COUNT_MIN};
 use crate::{Case, escape};
 
-/// Table of the cases in both runs, with the second run's speed-up. The runs are not pairs:
-/// overlapping intervals show no difference. Cases with other parameters are listed only.
+/// With the second run's speed-up. The runs are not pairs: overlapping intervals show no
+/// difference. Cases with other parameters are listed only.
 pub fn compare(a: &Run, b: &Run) -> String {
     let mut text =
         format!("A: {} {}\n   {}\nB: {} {}\n   {}\n", a.began, a.command, a.machine.brief(), b.began, b.command, b.machine.brief());
@@ -53,7 +53,6 @@ pub fn compare(a: &Run, b: &Run) -> String {
     escape::lines(&text)
 }
 
-/// The row of a subject in both runs, and whether its intervals are certain.
 fn subject_row(
     (result, subject): (&CaseResult, &SubjectResult),
     (other, theirs): (&CaseResult, &SubjectResult),

@@ -1,7 +1,7 @@
 use crate::record::{CaseResult, Run};
 use crate::sample::Quantiles;
 
-/// One line for each sample (RFC 4180). The last columns are other figures of the cases.
+/// RFC 4180. The last columns are other figures of the cases.
 pub fn csv(run: &Run) -> String {
     let others = super::table::other_names(&run.results.iter().collect::<Vec<&CaseResult>>());
     let mut text = String::from(

@@ -17,7 +17,6 @@ pub fn html(run: &Run) -> String {
     page
 }
 
-/// Names for each run the document whose measurement it repeats.
 pub fn html_of_runs(runs: &[Run]) -> String {
     let began = runs.iter().map(|run| run.began.as_str()).max().unwrap_or_default();
     let mut page = begin("Results", began);
@@ -55,7 +54,6 @@ fn begin(title: &str, began: &str) -> String {
     page
 }
 
-/// `prefix` makes the ids unique.
 fn body(run: &Run, prefix: &str, page: &mut String) {
     warnings(run, page);
     glance(run, page);
@@ -97,7 +95,6 @@ fn document(run: &Run) -> &'static str {
     }
 }
 
-/// A sentence for each subject: its median ratio and its slowest case.
 fn findings(run: &Run, page: &mut String) {
     let mut sentences = Vec::new();
     for about in &run.subjects {
@@ -271,7 +268,6 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
     figures(run, results, page);
 }
 
-/// Latency over operations per second: median and 99th percentile.
 fn plot_latency(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {
     let plots: [(&str, OfCalls, OfStep); 2] =
         [("median", |calls| calls.p50_us, |of| of.p50), ("99th percentile", |calls| calls.p99_us, |of| of.p99)];

@@ -1,5 +1,3 @@
-//! Reports made from the record alone.
-
 mod chart;
 mod compare;
 mod csv;

@@ -1,5 +1,3 @@
-//! Fake subjects.
-
 use std::sync::{Arc, Mutex};
 
 use super::*;

@@ -1,5 +1,5 @@
-//! Audit rules after the Controlled Access Protection Profile (CAPP), as in the sample rules of the
-//! Linux audit project.
+//! The Controlled Access Protection Profile (CAPP), as in the sample rules of the Linux audit
+//! project.
 
 use std::path::Path;
 

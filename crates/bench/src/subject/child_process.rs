@@ -1,5 +1,4 @@
-//! Child processes of a run. Each has its own process group, so that Ctrl-C does not end it before
-//! cleanup.
+//! Each has its own process group, so that Ctrl-C does not end it before cleanup.
 
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
@@ -12,7 +11,6 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::StopFlag;
 
-/// The owner ends the process.
 pub(crate) struct ChildProcess(Child);
 
 impl ChildProcess {
@@ -49,7 +47,6 @@ impl ChildProcess {
 fn gather(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut text = Vec::new();
-        // Output before an error is kept.
         let _ = from.map(|mut from| from.read_to_end(&mut text));
         text
     })
@@ -93,8 +90,7 @@ impl Drop for CleanupHook {
     }
 }
 
-/// Reverts all changes to the machine, and sends SIGTERM to all children. For a process that exits
-/// at once.
+/// For a process that exits at once: reverts all changes to the machine.
 pub fn terminate_all() {
     undo_all(&UNDOING);
     for pid in running().drain(..).filter_map(|id| Pid::from_raw(id.cast_signed())) {
@@ -119,7 +115,6 @@ fn undoing() -> MutexGuard<'static, Vec<fn()>> {
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 static UNDOING: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
-/// A stop request kills the child.
 pub(super) fn wait(child: &mut Child, stop: &StopFlag) -> io::Result<ExitStatus> {
     // Short pauses at first, because a long one would be measured.
     for pause_us in (0u64..).map(|turn| (50 << turn.min(5)).min(1000)) {

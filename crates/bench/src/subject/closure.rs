@@ -1,5 +1,3 @@
-//! A subject made of one function.
-
 use super::SubjectInfo;
 use crate::{Case, Error, Sample, Subject};
 

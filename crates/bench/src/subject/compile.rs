@@ -1,4 +1,4 @@
-//! A generated C project. Its output depends on every header, so that wrong data is detected.
+//! A generated C project whose output depends on every header, so that wrong data is detected.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,6 @@ pub(crate) fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
     write("src/main.c".into(), main)
 }
 
-/// Compiles into a temporary directory, and runs. False if the output is wrong.
 pub(crate) fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, sample: &mut Sample) -> Result<bool, Error> {
     let own = directory.join(name(parts));
     let objects = tempfile::tempdir().map_err(Error::io("temporary directory"))?;

@@ -1,5 +1,5 @@
-//! Connections a second: connect, request one small file, receive it, close. Every answer must
-//! equal the first. `openssl s_time` measures TLS and keeps no answers to compare.
+//! Connect, request one small file, receive it, close. Every answer must equal the first. `openssl
+//! s_time` measures TLS and keeps no answers to compare.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -116,7 +116,6 @@ impl ConnectSubject {
         Ok(())
     }
 
-    /// Sends no host name, as `openssl s_time` does not either.
     fn is_served(&self, path: &str) -> Result<(), Error> {
         let nameless = || self.is_answered(path, &format!("GET {path} HTTP/1.0\r\n\r\n"), &["-noservername"]);
         let Some(name) = &self.name else { return nameless() };
@@ -134,7 +133,6 @@ impl ConnectSubject {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-quiet", "-no_ign_eof", "-tls1_3", "-connect", &self.address.to_string()]).args(tells);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(program)?;
-        // The end of standard input would close the connection.
         let stdin = child.stdin.take();
         let asked = stdin.as_ref().map_or(Ok(()), |mut stdin| stdin.write_all(request.as_bytes()));
         let mut answers = child.stdout.take();
@@ -251,8 +249,8 @@ impl Subject for ConnectSubject {
     }
 }
 
-/// Parses `123 connections in 2 real seconds, …` after the line of user time. `openssl s_time`
-/// prints no count after a failed connection.
+/// `123 connections in 2 real seconds, …` after the line of user time. `openssl s_time` prints no
+/// count after a failed connection.
 fn parse_count(succeeded: bool, output: &str) -> Option<u64> {
     let line = output.lines().find(|line| line.contains("real seconds")).filter(|_| succeeded)?;
     line.split(' ').next()?.parse().ok()
@@ -260,7 +258,6 @@ fn parse_count(succeeded: bool, output: &str) -> Option<u64> {
 
 const CLIENTS: usize = 4;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
-/// `HTTP/1.1 200`.
 const HEAD_LEN: usize = 12;
 const ANSWER_LEN_MAX: u32 = 16 << 20;
 

@@ -74,7 +74,6 @@ fn crowds(client_s: f64, server_s: Option<f64>, busy: f64, elsewhere: Option<f64
 
 const SATURATED: f64 = 0.95;
 const NEXT_TO_NONE: f64 = 0.10;
-/// Fewest CPU seconds of the machine for a usable share.
 const SHORTEST_S: f64 = 0.3;
 
 #[cfg(test)]

@@ -1,5 +1,3 @@
-//! Reads of prepared files in a directory: a mounted tree, or its source.
-
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _};
 use std::os::unix::fs::FileExt as _;
@@ -22,7 +20,6 @@ pub(crate) struct ReadSubject {
     directory: PathBuf,
     forget: DropCaches,
     server_cpu: Option<ServerCpu>,
-    /// Builds the project in `$SRC`.
     build: Option<String>,
     pages: Pages,
     stop: StopFlag,
@@ -47,7 +44,6 @@ pub(crate) fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Directory of the project for [`Case::Build`].
 pub(crate) const PROJECT: &str = "project";
 
 fn name(read: &Read) -> String {

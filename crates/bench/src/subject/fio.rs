@@ -1,5 +1,4 @@
-//! Loads by fio: job from a case, sample from its JSON. fio verifies page checksums, which detect
-//! no lost write.
+//! fio verifies page checksums, which detect no lost write.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -49,8 +48,7 @@ fn args(load: &Load, how: How) -> Vec<String> {
         0 => "write",
         _ => "rw",
     };
-    // Each sequential thread has its own part of the file, in whole blocks. Otherwise fio would
-    // extend the file.
+    // In whole blocks: otherwise fio would extend the file.
     let part = load.file_len / u64::from(load.depth) / u64::from(load.block) * u64::from(load.block);
     let part = (load.order == Order::Sequential && load.depth > 1 && part > 0).then_some(part);
     let args = [

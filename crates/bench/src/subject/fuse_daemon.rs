@@ -1,4 +1,4 @@
-//! Finds a mount's FUSE daemon. Its CPU time counts as the client's.
+//! Its CPU time counts as the client's.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -61,7 +61,6 @@ const NETWORK: [&str; 8] = ["nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "9p
 #[derive(Debug, Clone, PartialEq)]
 struct Holder {
     pid: u32,
-    /// From Linux 6.16 on.
     connections: Vec<u32>,
     words: Vec<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! Cost of the kernel's audit with several sets of rules. Work runs in its own process, because the
-//! kernel audits only processes that start after it was enabled.
+//! Work runs in its own process, because the kernel audits only processes that start after it was
+//! enabled.
 
 use std::ffi::OsString;
 use std::fs;
@@ -26,7 +26,6 @@ pub enum Rules {
 }
 
 impl Rules {
-    /// The first is the baseline.
     pub const ALL: [Self; 4] = [Self::Off, Self::Watches, Self::SystemCalls, Self::Capp];
 
     const fn label(self) -> &'static str {
@@ -52,7 +51,6 @@ pub struct AuditSubject {
     rules: Rules,
     directory: PathBuf,
     dir: Option<tempfile::TempDir>,
-    /// Program and arguments; kind of work, number of files and directory are appended.
     worker: Vec<OsString>,
     mpi: Option<Arc<Mpi>>,
     _guard: Option<AuditGuard>,
@@ -223,7 +221,6 @@ impl Watch {
         Ok(Self { lost: lost() })
     }
 
-    /// Returns the number of lost records.
     pub(super) fn end(self) -> Result<f64, Error> {
         set_rules(Rules::Off, Path::new("/"))?;
         Ok(lost() - self.lost)
@@ -251,14 +248,13 @@ impl Cost {
         Self::of([daemon, cpu::kernel_thread("kauditd")])
     }
 
-    /// None unless both processes are found, because a part would look like the whole.
+    /// A part would look like the whole.
     fn of(processes: [Option<u32>; 2]) -> Self {
         let processes: Option<Vec<ServerCpu>> = processes.into_iter().map(|pid| pid.map(ServerCpu::Process)).collect();
         let before = processes.as_deref().and_then(spent);
         Self { processes: processes.unwrap_or_default(), before }
     }
 
-    /// Waits until all records are written. CPU seconds, or None if unknown.
     pub(super) fn end(self) -> Option<f64> {
         let before = self.before?;
         let start = Instant::now();

@@ -1,5 +1,3 @@
-//! Systems under test.
-
 mod capp_rules;
 mod child_process;
 mod closure;

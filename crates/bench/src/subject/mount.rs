@@ -1,5 +1,4 @@
-//! A mounted directory as a subject. fio makes closed-loop loads, threads of this process all
-//! others.
+//! fio makes closed-loop loads, threads of this process all others.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -29,7 +28,6 @@ pub struct MountOptions {
     /// The run uses no other mount or server on this machine, so that all caches may be dropped.
     pub alone: bool,
     pub server_cpu: Option<ServerCpu>,
-    /// None looks for the FUSE daemon.
     pub client_cpu: Option<ServerCpu>,
     pub not_empty: bool,
 }
@@ -50,7 +48,6 @@ pub struct MountSubject {
     fio: bool,
     daemon: Daemon,
     written: PageVersions,
-    /// Length of fio's file (true) and of the open-loop file (false).
     large: HashMap<bool, u64>,
     copies: HashMap<(u64, u64, Content), PathBuf>,
     rounds: u64,
@@ -83,7 +80,7 @@ impl MountSubject {
         self.dir.clone().ok_or_else(|| Error::NotFound("the working directory was removed".into()))
     }
 
-    /// Keep the page cache out of a measurement: O_DIRECT, or else O_DSYNC.
+    /// O_DIRECT, or else O_DSYNC.
     const fn flags(&self) -> i32 {
         match (self.direct, self.options.warm) {
             (true, _) => DIRECT,
@@ -400,7 +397,6 @@ impl Subject for MountSubject {
 
 impl Drop for MountSubject {
     fn drop(&mut self) {
-        // A caller that needs the error has called `clean` before.
         let _ = self.clean();
     }
 }

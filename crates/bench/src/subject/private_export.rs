@@ -1,5 +1,5 @@
-//! A private `vouch export`, started for each round: without audit, with an audit trail, or with
-//! the kernel's audit of its directory.
+//! Started for each round: without audit, with an audit trail, or with the kernel's audit of its
+//! directory.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -41,7 +41,6 @@ impl ExportSubject {
         }
     }
 
-    /// Numbers of records and of lost records in the verified trail.
     fn trail_counts(&self, public: &str, trail: &Path) -> Result<[(String, f64); 2], Error> {
         self.run(&["audit", "verify", "--public", public], trail)?;
         let report = self.run(&["audit", "report", "--json"], trail)?;
@@ -69,7 +68,6 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits until the server has closed its files.
     fn end(&mut self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);

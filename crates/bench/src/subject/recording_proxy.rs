@@ -1,4 +1,4 @@
-//! Proxy on loopback that records a client's calls in order.
+//! On loopback; records a client's calls in order.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -74,7 +74,6 @@ fn relay(mut client: TcpStream, server: SocketAddr, calls: Arc<Mutex<Vec<Vec<u8>
                 end_record(w.bytes_mut(), start, 0);
                 calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(w.into_bytes());
             }
-            // Recorded before it is sent, and so before its answer arrives.
             if server.write_all(&bytes[..n]).is_err() {
                 break;
             }

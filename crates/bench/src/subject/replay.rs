@@ -1,4 +1,4 @@
-//! Replays recorded calls from many clients. Each has one connection and one call in flight.
+//! From many clients. Each has one connection and one call in flight.
 
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,6 @@ pub(crate) enum ReplyCheck {
     Checked(AnswerCheck),
 }
 
-/// Call, then answer.
 pub(crate) type AnswerCheck = Box<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
 
 pub(crate) struct ReplaySubject {
@@ -52,7 +51,6 @@ impl ReplaySubject {
         *first.get_or_init(|| found) == found
     }
 
-    /// Runs one client through all calls. Returns the bytes of the answers.
     fn client(&self, end: Instant, latency: &mut Latency) -> Result<u64, Error> {
         let lost = |error: std::io::Error| Error::Unreachable(format!("{}: {error}", self.address));
         let mut stream = TcpStream::connect_timeout(&self.address, ANSWER_TIMEOUT).map_err(lost)?;
@@ -170,7 +168,6 @@ mod tests {
     use super::*;
     use crate::subject::RecordingProxy;
 
-    /// Echoes `right` records, and then sends something else.
     fn echo(right: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");

@@ -1,4 +1,4 @@
-//! scp to a host, or to a private sshd of this machine.
+//! To a host, or to a private sshd of this machine.
 
 use std::collections::HashMap;
 use std::fs;
@@ -60,7 +60,7 @@ impl ScpSubject {
         }
     }
 
-    /// Files on this machine are synced within the measured time, as by other subjects.
+    /// Files on this machine are synced within the measured time.
     fn scp(&self, from: &str, to: &str, copy: &Copy, stores: Option<&Path>) -> Result<Sample, Error> {
         let server = self.server.as_ref().map(Sshd::cpu);
         let meter = CpuMeter::start(server.as_ref(), server.is_some())?;
@@ -201,10 +201,8 @@ impl Subject for ScpSubject {
 
 impl Drop for ScpSubject {
     fn drop(&mut self) {
-        // A caller that needs the error has called `clean` before.
         let _ = self.clean();
     }
 }
 
-/// Time limit of ssh after a stop request.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);

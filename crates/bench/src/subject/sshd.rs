@@ -1,4 +1,4 @@
-//! A private sshd on loopback with its own keys, for scp and sshfs.
+//! On loopback with its own keys, for scp and sshfs.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -91,7 +91,6 @@ impl Sshd {
     }
 }
 
-/// sshd's empty privilege separation directory. It stays, because another sshd may use it.
 fn make_empty() {
     // sshd refuses a directory that others may write to, and reports a missing one.
     let _ = fs::DirBuilder::new().mode(0o755).create(EMPTY);

@@ -1,4 +1,4 @@
-//! A private nginx on loopback, with HTTP and HTTPS.
+//! nginx on loopback, with HTTP and HTTPS.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,6 @@ use super::ChildProcess;
 use crate::Error;
 use crate::cpu::ServerCpu;
 
-/// Dropping it ends the process.
 pub(crate) struct WebServer {
     child: ChildProcess,
     pub(crate) http: SocketAddr,
@@ -19,7 +18,6 @@ pub(crate) struct WebServer {
 
 impl Drop for WebServer {
     fn drop(&mut self) {
-        // nginx ends its workers on a signal, but not when killed.
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }

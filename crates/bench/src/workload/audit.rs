@@ -1,5 +1,4 @@
-//! Cost of the kernel's audit, after LANL's study of auditd: four sets of rules, on files, system
-//! calls, memory and MPI.
+//! After LANL's study of auditd: four sets of rules, on files, system calls, memory and MPI.
 
 use std::fs;
 use std::hint::black_box;
@@ -35,8 +34,7 @@ pub fn audit(files: u64, mpi: bool) -> Vec<PlannedCase> {
     local.into_iter().map(case).chain(ranks.into_iter().filter(|_| mpi).map(case)).collect()
 }
 
-/// Line of standard output with the time of audited work. Its own clock leaves out the start of the
-/// program.
+/// Its own clock leaves out the start of the program.
 #[derive(Debug, PartialEq)]
 pub(crate) struct WorkReport {
     pub(crate) seconds: f64,
@@ -45,7 +43,6 @@ pub(crate) struct WorkReport {
 }
 
 impl WorkReport {
-    /// None if the work reports nothing.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let ["seconds", seconds, "operations", operations, "bytes", bytes] = words[..] else { return None };
@@ -68,7 +65,6 @@ const ARRAY_LEN: usize = 8 << 20;
 /// Below one half, so that the numbers stay finite.
 const SCALAR: f64 = 0.4;
 
-/// Runs in the measured process.
 pub fn work(work: AuditWork, files: u64, directory: &Path) -> io::Result<()> {
     match work {
         AuditWork::Memory => {
@@ -93,8 +89,7 @@ pub fn work(work: AuditWork, files: u64, directory: &Path) -> io::Result<()> {
     }
 }
 
-/// STREAM's four kernels on three arrays. Returns seconds, and bytes read and written as STREAM
-/// counts them. Checks the result.
+/// Returns seconds, and bytes as STREAM counts them. Checks the result.
 fn memory(len: usize, turns: u64) -> io::Result<(f64, u64)> {
     let (mut a, mut b, mut c) = (vec![1.0f64; len], vec![2.0f64; len], vec![0.0f64; len]);
     let (mut x, mut y, mut z) = (1.0f64, 2.0f64, 0.0f64);

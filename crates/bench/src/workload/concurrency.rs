@@ -1,5 +1,5 @@
-//! Added latency at low concurrency and lost throughput at high concurrency, after Azure NetApp
-//! Files' table.
+//! After Azure NetApp Files' table: added latency at low concurrency and lost throughput at high
+//! concurrency.
 
 use crate::Case;
 use crate::case::{Load, Metric, Order};
@@ -51,8 +51,8 @@ pub fn concurrency(options: &Concurrency) -> Vec<PlannedCase> {
     plan
 }
 
-/// Added mean latency (milliseconds, low concurrency) and lost throughput (percent, high
-/// concurrency) by case, from pairs of the same round. Empty for the baseline, and without a ratio.
+/// Milliseconds at low concurrency, percent at high, by case, from pairs of the same round. Empty
+/// for the baseline, and without a ratio.
 pub(crate) fn deltas(run: &Run, label: &str) -> Vec<(Level, String, Interval)> {
     let mut rows = Vec::new();
     for result in run.results.iter().filter(|result| result.workload == "concurrency" && result.baseline(run) != label) {

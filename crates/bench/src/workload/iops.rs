@@ -1,5 +1,5 @@
-//! Latency at rising rates, after NetApp's ONTAP curves. The rate of an open-loop load rises until
-//! the subject no longer reaches it.
+//! After NetApp's ONTAP curves. The rate of an open-loop load rises until the subject no longer
+//! reaches it.
 
 use crate::byte_units::block;
 use crate::case::{Load, Metric, Order};
@@ -86,7 +86,7 @@ fn title((reads, len, order): (u8, u32, Order)) -> String {
     format!("{} {order} {what}", block(len))
 }
 
-/// Rising: fractions of the fastest subject's maximum, and for much slower subjects of their own.
+/// Fractions of the fastest subject's maximum, and for much slower subjects of their own.
 fn rates(peaks: &[f64], steps: u32) -> Vec<f64> {
     let fastest = peaks.iter().copied().fold(0.0, f64::max);
     let slow = peaks.iter().copied().filter(|&peak| peak > 0.0 && peak < SLOW_SHARE * fastest);

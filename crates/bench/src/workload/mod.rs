@@ -1,5 +1,3 @@
-//! The cases of each subcommand, after published measurements.
-
 pub mod audit;
 mod concurrency;
 mod iops;

@@ -1,5 +1,5 @@
-//! MPI programs of two ranks, compiled for the run: one for metadata of one directory, one for
-//! messages from memory to memory.
+//! Two ranks, compiled for the run: one program for metadata of one directory, one for messages
+//! from memory to memory.
 
 use std::fs;
 use std::path::Path;

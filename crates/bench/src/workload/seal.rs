@@ -1,5 +1,5 @@
-//! Kerberos message protection on one core: each encryption type and set of kernels, by batch size
-//! and message size, beside OpenSSL in the same round.
+//! On one core: each encryption type and set of kernels, by batch size and message size, beside
+//! OpenSSL in the same round.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,6 @@ enum Figure<'a> {
     Kernels { count: usize, label: &'a str },
 }
 
-/// All batch sizes of one kind and length, measured together in each round.
 struct Group {
     counts: Vec<(usize, OfSubjects)>,
 }
@@ -144,8 +143,8 @@ impl Group {
         Self { counts: counts.iter().map(|count| (*count, empty())).collect() }
     }
 
-    /// In each round: OpenSSL once, then each batch size on all kernels. The warm-up round leaves
-    /// OpenSSL out, because each of its measurements takes a second.
+    /// OpenSSL once, then each batch size on all kernels. The warm-up round leaves OpenSSL out,
+    /// because each of its measurements takes a second.
     fn measure(&mut self, runner: &mut Runner, ask: &mut dyn FnMut(&mut Runner, Figure<'_>) -> Option<Sample>) -> Result<(), Error> {
         let passes = runner.rounds.max + usize::from(runner.rounds.warm_up);
         for pass in 0..passes {
@@ -175,7 +174,7 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     let keys = |role| ContextKeys::new(enctype, &vec![7; enctype.key_len()], role, true).expect("a key of the enctype's own length");
     let (initiator, acceptor) = (keys(Role::Initiator), keys(Role::Acceptor));
     let whole = 32 + len + initiator.trailer_len();
-    // Bodies are apart by more than a page, or they would share sets of the cache.
+    // Bodies apart by a page would share sets of the cache.
     let mut buffers: Vec<Vec<u8>> = (0..count).map(|at| vec![at as u8; whole + 4160]).collect();
     let seal_all = |buffers: &mut Vec<Vec<u8>>, passes: u64| {
         let mut jobs: Vec<SealJob<'_>> =
@@ -209,8 +208,7 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     Sample { seconds: spent.max(1e-9), bytes, operations, client_cpu_s: Some(spent), ..Sample::default() }
 }
 
-/// Batches are long compared with a read of the clock. Returns the number of passes and their CPU
-/// seconds.
+/// Batches are long compared with a read of the clock.
 fn batches(time: Duration, batch_max: u64, pass: &mut dyn FnMut(u64) -> f64) -> (u64, f64) {
     let (mut together, mut passes, mut spent) = (1, 0, 0.0);
     let started = Instant::now();
@@ -329,7 +327,6 @@ mod tests {
                 passes as f64 * pass_s
             });
             assert_eq!(asked.last(), Some(&wanted), "{asked:?}");
-            // Smaller batches only find the batch size.
             let counted: u64 = asked.iter().filter(|passes| **passes == wanted).sum();
             assert_eq!(passes, counted);
             assert!((spent - passes as f64 * pass_s).abs() < 1e-9 && passes >= 2);

@@ -1,5 +1,5 @@
-//! Copies of whole files, after LANL's study of Kerberos NFS: rate by file size, and time for many
-//! small and some large files.
+//! After LANL's study of Kerberos NFS: rate by file size, and time for many small and some large
+//! files.
 
 use crate::Case;
 use crate::byte_units::size;
@@ -8,14 +8,11 @@ use crate::runner::PlannedCase;
 
 #[derive(Debug, Clone)]
 pub struct Transfer {
-    /// Bytes; each size's rate is measured.
     pub sizes: Vec<u64>,
     pub contents: Vec<Content>,
     pub small: (u64, u64),
-    /// Number of large files, and bytes of each.
     pub large: (u64, u64),
     pub streams: u32,
-    /// Blocks of a file in flight.
     pub depth: u32,
 }
 
@@ -26,7 +23,6 @@ impl Transfer {
         Self { sizes, contents: vec![Content::Zeros, Content::Random], small, large, streams: 1, depth: 16 }
     }
 
-    /// A hundredth of the bytes.
     pub fn quick() -> Self {
         let sizes = vec![100_000, 1_000_000, 10_000_000, 50_000_000];
         Self { sizes, contents: vec![Content::Random], small: (500, 5_000), large: (3, 30_000_000), ..Self::full() }

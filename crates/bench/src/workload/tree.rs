@@ -1,4 +1,4 @@
-//! Reads of a published tree, and connections a second, after the SFS read-only paper.
+//! After the SFS read-only paper, with connections a second.
 
 use crate::Case;
 use crate::case::{Content, Metric, Order, Primitive, Read};
@@ -17,7 +17,6 @@ pub(crate) fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)>
     ]
 }
 
-/// The reads, the generated compile, and the build of the caller's project.
 pub fn tree(quick: bool, project: bool) -> Vec<PlannedCase> {
     let planned = |(panel, name, read): (&str, &str, Read)| {
         let name = if read.files > 1 { format!("{} × {name}", read.files) } else { format!("{} MiB {name}", read.len >> 20) };

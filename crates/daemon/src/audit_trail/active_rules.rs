@@ -1,4 +1,4 @@
-//! The audit rules in force. Each thread caches them, because operations read them often.
+//! Each thread caches the rules, because operations read them often.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use vouch_audit::rules::Rules;
 pub struct ActiveRules {
     rules: RwLock<Arc<Rules>>,
     generation: AtomicU64,
-    /// One bit for each operation; the lower half has the most frequent.
     recorded: [AtomicU64; 2],
 }
 

@@ -1,7 +1,5 @@
-//! Audit configuration in force. It is recorded at each start and change, and compared with that of
-//! the last stop, so that weaker auditing leaves a record.
-//!
-//! A file beside the trail has the last configuration.
+//! Recorded at each start and change, and compared with that of the last stop, so that weaker
+//! auditing leaves a record. A file beside the trail has the last configuration.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -122,8 +120,7 @@ impl Configuration {
         Configuration::parse(&text).filter(|_| (text.len() as u64) < IN_FORCE_LEN_MAX)
     }
 
-    /// Only the owner can read the file. Sets the mode, because threads that act as callers have no
-    /// umask.
+    /// Only the owner can read the file: threads that act as callers have no umask.
     fn write(&self, directory: &Path) -> io::Result<()> {
         replace_file(&SystemDisk, &directory.join(IN_FORCE), &self.text())
     }

@@ -1,5 +1,4 @@
-//! Text of the configuration in force: a line of numbers, the exports in `deny`, an empty line, the
-//! rules.
+//! A line of numbers, the exports in `deny`, an empty line, the rules.
 
 use vouch_audit::trail::Retention;
 
@@ -16,7 +15,6 @@ pub(super) struct Configuration {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Longest time until a seal.
     pub(super) seal_ns: u64,
     pub(super) retention: Retention,
 }

@@ -1,4 +1,4 @@
-//! Detects changes of a key file, which are administrative acts. Never reads the file.
+//! Changes of a key file are administrative acts. Never reads the file.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;

@@ -39,8 +39,7 @@ pub struct TrailError {
     pub is_full: bool,
 }
 
-/// Opens or creates a trail. Exports in `deny` need records. Calls `halt` at most once, under
-/// [`Policy::Halt`].
+/// Exports in `deny` need records. Calls `halt` at most once, under [`Policy::Halt`].
 pub fn begin(
     config: &TrailConfig,
     disk: Arc<dyn Disk>,

@@ -1,5 +1,4 @@
-//! Rate limit for audit records of refused calls, which any peer can trigger. A record has the
-//! number of omitted refusals.
+//! Any peer can trigger refusals. A record has the number of omitted ones.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -18,7 +17,6 @@ pub struct RefusalLimit {
     left_out: AtomicU64,
 }
 
-/// Omitted refusals of the same address before this one.
 pub type Omitted = Option<u64>;
 
 impl Default for RefusalLimit {
@@ -32,7 +30,6 @@ impl RefusalLimit {
         self.left_out.load(Ordering::Relaxed)
     }
 
-    /// `None`: the refusal is counted, not recorded.
     pub fn admit(&self, address: IpAddr, mono_ms: u64) -> Option<Omitted> {
         let admitted = self.throttle.lock().admit(address, mono_ms);
         if admitted.is_none() {

@@ -1,4 +1,4 @@
-//! Files that a path can name: those in a database's manifest.
+//! Paths name files in a database's manifest.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use crate::trees::{ServedFile, Tree};
 
 pub(super) struct WebFile {
     pub(super) body: Body,
-    /// Includes the quotes.
     pub(super) tag: String,
 }
 

@@ -1,16 +1,12 @@
-//! Cuts request heads out of the byte stream, and decodes them.
-
 use std::ops::Range;
 
 use crate::limits::HEAD_LEN_MAX;
 
-/// Holds memory only for an incomplete head.
 #[derive(Debug, Default)]
 pub(crate) struct HeadReader {
     head: Vec<u8>,
 }
 
-/// Exceeds [`HEAD_LEN_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeadTooLong;
 
@@ -39,12 +35,10 @@ impl HeadReader {
         }
     }
 
-    /// The stream may end here.
     pub(crate) const fn at_boundary(&self) -> bool {
         self.head.is_empty()
     }
 
-    /// Bytes of an incomplete head.
     #[cfg(test)]
     pub(crate) fn held_len(&self) -> usize {
         self.head.capacity()
@@ -58,9 +52,7 @@ pub(super) struct RequestHead<'a> {
     pub(super) method: Method,
     /// Path without query, with a leading slash.
     pub(super) path: &'a str,
-    /// The client keeps the connection open.
     pub(super) is_persistent: bool,
-    /// A body follows.
     pub(super) has_body: bool,
     pub(super) range: Option<&'a str>,
     pub(super) if_range: Option<&'a str>,
@@ -177,7 +169,6 @@ fn path_of(target: &str) -> Option<&str> {
     path.starts_with('/').then_some(path)
 }
 
-/// Caches add some fields to those of a client.
 const FIELDS_MAX: usize = 64;
 
 #[cfg(test)]

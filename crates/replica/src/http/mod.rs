@@ -1,5 +1,4 @@
-//! HTTP/1.1 on the port of the replica: database files as on a static web server (RFC 9110, 9112).
-//! Only GET and HEAD; requests have no body.
+//! Database files as on a static web server (RFC 9110, 9112). Only GET and HEAD.
 
 mod files;
 mod head;

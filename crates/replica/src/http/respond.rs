@@ -1,5 +1,3 @@
-//! Responses: status, header fields, body.
-
 use std::fmt::Write as _;
 use std::time::SystemTime;
 

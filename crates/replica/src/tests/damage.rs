@@ -1,5 +1,3 @@
-//! Truncated packs, before a replica starts and while it runs.
-
 use super::*;
 
 #[test]
@@ -75,7 +73,6 @@ fn scrub_finds_rotten_bytes_and_their_repair() {
     assert!(status == 503 && body.contains(pack.to_str().unwrap()) && body.contains("changed on the disk"), "{body}");
     assert!(metric("vouch_tree_scrub_bytes_total") > bytes.len() as u64 / 2);
     drop(server);
-    // The next pass of another replica finds the repaired pack sound.
     std::fs::write(pack, bytes).unwrap();
     let server = serve(&made);
     wait_until("a pass of the scrub", || server.metric(&format!("vouch_tree_scrub_passes_total{{tree=\"{}\"}}", hostid(1))) > 0);

@@ -52,7 +52,6 @@ fn get(server: &Running, path: &str, fields: &str) -> Response {
     ask(server.address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n{fields}"))
 }
 
-/// Packs and segments.
 fn files(made: &TestTree) -> Vec<String> {
     let list = |dir: &str| {
         let entries = fs::read_dir(made.path().join(dir)).unwrap();
@@ -103,7 +102,6 @@ fn conditions_and_ranges_are_honoured() {
     let beyond = get(&server, &pack, &format!("Range: bytes={len}-\r\n"));
     assert_eq!((beyond.status, beyond.field("content-range")), (416, &*format!("bytes */{len}")));
     assert_eq!(get(&server, &pack, "Range: bytes=0-1\r\nIf-Range: \"other\"\r\n").status, 200);
-    // A new revision has another tag.
     made.commit(2, 60);
     wait_until("the new manifest", || get(&server, "/manifest", &format!("If-None-Match: {tag}\r\n")).status == 200);
 }
@@ -176,7 +174,6 @@ fn https_serves_the_same_files_beside_clear_text() {
     assert_eq!(get(&server, "/manifest", "").status, 200);
     assert!(server.connect().fsinfo(hostid(1), false).is_some());
 
-    // A broken handshake ends the connection; one that stops is closed in time.
     let mut broken = server.connect();
     broken.send(b"\x16\x03\x01\x00\x05hello");
     let mut rest = Vec::new();

@@ -1,6 +1,4 @@
-//! The state of a mount, replayed from its journal.
-//!
-//! Never panics: a damaged journal is an error, and the mount is not taken over.
+//! Replayed from the journal. Never panics: with a damaged journal the mount is not taken over.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -15,7 +13,6 @@ use super::record::{HandleRecord, MountRecord, NodeRecord, OpenRecord, Record, V
 use super::{FRAME_LEN_MAX, HEADER_LEN, MAGIC, VERSION};
 use crate::volume::OLDER_MAX;
 
-/// State that a mount's process recorded.
 #[derive(Debug, Default)]
 pub struct MountImage {
     pub(crate) mount: MountRecord,
@@ -26,7 +23,6 @@ pub struct MountImage {
     pub(crate) older_directories: VecDeque<(u32, NodeId, Arc<Inode>)>,
     pub(crate) open_files: HashMap<NodeId, OpenRecord>,
     pub(crate) handles: HashMap<u64, HandleRecord>,
-    /// After the last whole frame.
     pub(crate) end: u64,
 }
 
@@ -54,7 +50,7 @@ impl MountImage {
         let start = start_now()?;
         let len = file.metadata()?.len();
         let body_len = len.checked_sub(start).ok_or(JournalError::Damaged("it ends before its first record"))?;
-        // Trusted length: this mount's own process wrote the frame into memory.
+        // This mount's own process wrote the frame into memory.
         let mut body = vec![0; usize::try_from(body_len).map_err(|_| JournalError::Damaged("too long"))?];
         file.read_exact_at(&mut body, start)?;
         if start_now()? != start {
@@ -64,7 +60,6 @@ impl MountImage {
         Self::replay(&body, start)
     }
 
-    /// Serves the fuzz target and tests.
     pub fn decode(bytes: &[u8]) -> Result<Self, JournalError> {
         let header = bytes.first_chunk().ok_or(JournalError::Damaged("no header"))?;
         let start = start_of(header)?;
@@ -80,7 +75,6 @@ impl MountImage {
             if len == 0 || len > FRAME_LEN_MAX {
                 return Err(JournalError::Damaged("length of a frame"));
             }
-            // A kill interrupted this write: no reply depends on it.
             let Some((frame, rest)) = rest.split_at_checked(len) else { break };
             let mut reader = Reader::new(frame);
             while reader.remaining() > 0 {
@@ -147,7 +141,6 @@ impl MountImage {
         self.volumes.values().map(|volume| volume.label.as_str())
     }
 
-    /// Known to the kernel.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }

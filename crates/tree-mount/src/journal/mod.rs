@@ -1,8 +1,6 @@
-//! The journal of a mount: state that the kernel relies on, in memory that outlives this process.
-//!
-//! A supervisor holds the file (memfd_create(2)) and the FUSE device. The next process replays the
-//! journal. A record is written before the reply that depends on it
-//! (`docs/formats/mount-journal.md`).
+//! State that the kernel relies on, in memory that outlives this process. A supervisor holds the
+//! file (memfd_create(2)) and the FUSE device. A record is written before the reply that depends on
+//! it (docs/formats/mount-journal.md).
 
 pub(crate) mod image;
 pub(crate) mod record;
@@ -27,7 +25,6 @@ pub(crate) struct Journal {
 
 struct Inner {
     file: File,
-    /// Offset of the next frame.
     end: u64,
     /// No reply depends on these frames: written with the next ones.
     pending: Vec<u8>,
@@ -48,7 +45,6 @@ enum State {
     Broken,
 }
 
-/// A snapshot in progress. Changes may be recorded meanwhile.
 pub(crate) struct Snapshot {
     start: u64,
 }
@@ -116,9 +112,10 @@ impl Journal {
         }
     }
 
-    /// Writes all records; later ones are ignored.
+    /// Later records are ignored.
     ///
     /// # Errors
+    ///
     /// A write has failed: the journal is incomplete.
     pub(crate) fn freeze(&self) -> io::Result<()> {
         let mut inner = self.inner.lock();
@@ -130,7 +127,6 @@ impl Journal {
         Ok(())
     }
 
-    /// Undoes [`Journal::freeze`]. The other process has not served, so it has written nothing.
     pub(crate) fn thaw(&self) {
         let mut inner = self.inner.lock();
         if inner.state == State::Frozen {
@@ -151,7 +147,6 @@ impl Journal {
 }
 
 impl Inner {
-    /// Returns true if frames are pending.
     fn add(&mut self, records: impl IntoIterator<Item = Record>) -> bool {
         if self.state != State::Active {
             self.has_missed = true;
@@ -190,7 +185,6 @@ impl Inner {
         tracing::warn!("writing the mount journal: {error}; this mount can't be taken over by another process any more");
         self.state = State::Broken;
         self.pending = Vec::new();
-        // Start 0: incomplete.
         let _ = Journal::write_header(&self.file, 0);
     }
 }
@@ -203,7 +197,6 @@ pub(crate) const VERSION: u32 = 1;
 /// Magic, version, reserved, offset of the first record.
 pub(crate) const HEADER_LEN: u64 = 24;
 
-/// Changes of one locked step. A listing or a snapshot step has 1,024 nodes.
 pub(crate) const FRAME_LEN_MAX: usize = 64 << 20;
 
 /// Added to twice the state before a snapshot: the file stays below three times the state.

@@ -1,6 +1,5 @@
-//! Records of the mount journal: `docs/formats/mount-journal.md`.
-//!
-//! Each has the whole new state of one thing, so the last one wins.
+//! docs/formats/mount-journal.md. Each record has the whole new state of one thing, so the last one
+//! wins.
 
 use std::sync::Arc;
 
@@ -22,25 +21,21 @@ pub(crate) enum Record {
         lookups: u64,
     },
     Gone(NodeId),
-    /// The kernel caches a missing name, or has dropped it.
     Missing {
         volume: u32,
         directory: NodeId,
         name: Box<[u8]>,
         is_cached: bool,
     },
-    /// The kernel has dropped all missing names of a directory.
     MissingDropped {
         volume: u32,
         directory: NodeId,
     },
-    /// The opaque directory lists it from now on.
     Referenced {
         volume: u32,
         directory: NodeId,
         name: Box<[u8]>,
     },
-    /// Running listings need the earlier version.
     OlderDirectory {
         volume: u32,
         id: NodeId,
@@ -55,15 +50,12 @@ pub(crate) enum Record {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct MountRecord {
     pub(crate) point: Vec<u8>,
-    /// "MAJOR:MINOR".
     pub(crate) device: Vec<u8>,
     pub(crate) kernel: KernelRecord,
     pub(crate) without_xattrs: bool,
     pub(crate) passthrough: bool,
-    /// The kernel sends a request for each open and listing.
     pub(crate) observed: bool,
     pub(crate) is_namespace: bool,
-    /// Follows no newer revisions.
     pub(crate) is_pinned: bool,
     /// `None` serves all users.
     pub(crate) only_user: Option<u32>,
@@ -82,9 +74,7 @@ pub(crate) struct VolumeRecord {
     pub(crate) number: u32,
     pub(crate) label: String,
     pub(crate) root: NodeId,
-    /// Fsinfo of the revision shown.
     pub(crate) signed: Vec<u8>,
-    /// Known files are being updated to a newer revision.
     pub(crate) is_updating: bool,
 }
 
@@ -104,7 +94,6 @@ pub(crate) struct NodeRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenRecord {
     pub(crate) id: NodeId,
-    /// Present opens; 0 removes the record.
     pub(crate) count: u64,
     pub(crate) backing: Option<BackingRecord>,
 }
@@ -113,13 +102,10 @@ pub(crate) struct OpenRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BackingRecord {
     pub(crate) id: u32,
-    /// At the open; names the copy in the disk cache.
     pub(crate) blob: Blob,
-    /// Inode number of the copy.
     pub(crate) inode: u64,
 }
 
-/// An observer's open file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HandleRecord {
     pub(crate) handle: u64,

@@ -79,7 +79,6 @@ fn half_written_frame_is_left_out() {
     file.set_len(len - 3).unwrap();
     let image = MountImage::read(&file).unwrap();
     assert_eq!(image.node_count(), 1);
-    // The next process writes in its place.
     let journal = Journal::open(file.try_clone().unwrap(), image.end).unwrap();
     journal.append([Record::Node(node(6, 1))]);
     assert!(MountImage::read(&file).unwrap().nodes.contains_key(&NodeId(6)));

@@ -1,4 +1,4 @@
-//! Writes the table's changes to the journal, and restores the table from it.
+//! Writes the table's changes to the journal, and restores the table.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use crate::journal::Journal;
 use crate::journal::record::{NodeRecord, Record};
 
 impl<V: Owner> NodeTable<V> {
-    /// Nodes of another process. `volume_of` finds trees by number. Nodes of a missing tree are
-    /// kept, and every use fails.
+    /// Nodes of a missing tree are kept, and every use fails.
     pub(crate) fn restore(&self, nodes: impl Iterator<Item = NodeRecord>, volume_of: impl Fn(u32) -> Option<Arc<V>>) {
         let mut inner = self.inner.lock();
         for node in nodes {
@@ -28,7 +27,6 @@ impl<V: Owner> NodeTable<V> {
         }
     }
 
-    /// Holds the lock for short steps.
     pub(crate) fn record_all(&self, journal: &Journal) {
         let ids: Vec<NodeId> = self.inner.lock().nodes.keys().copied().collect();
         for step in ids.chunks(STEP) {
@@ -53,12 +51,10 @@ impl<V> Inner<V> {
 }
 
 impl<V: Owner> Inner<V> {
-    /// Records the changes since the last call, before a reply can depend on them.
     pub(super) fn record(&mut self) {
         self.record_by(Journal::append);
     }
 
-    /// The kernel awaits nothing of these changes.
     pub(super) fn record_later(&mut self) {
         self.record_by(Journal::append_later);
     }
@@ -95,5 +91,4 @@ impl<V: Owner> Node<V> {
     }
 }
 
-/// Nodes of one snapshot step.
 const STEP: usize = 1024;

@@ -1,5 +1,3 @@
-//! Kernel operations in any order: no leak, and no held node is lost.
-
 use vouch_tree::{Blob, Content, HostId, Timestamp};
 
 use super::*;

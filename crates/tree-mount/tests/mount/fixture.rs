@@ -1,5 +1,3 @@
-//! A publisher, replicas on a network in memory, and a mount.
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -146,7 +144,6 @@ impl Site {
         }
     }
 
-    /// Spares the record mark and the xid: the client would wait for a reply with an unknown xid.
     fn falsify(&self, bytes: &mut [u8]) {
         let draw = || {
             let z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
@@ -301,11 +298,9 @@ impl TestMount {
         MountConfig { point: self.point.clone(), options }
     }
 
-    /// Works as another process would. The one before has stopped.
     pub fn take_over(&mut self, site: &Arc<Site>, journal: &Arc<File>, was_killed: bool) {
         let before = self.mounted.take().unwrap();
         let device = before.device().unwrap();
-        // A process that ends does not unmount.
         std::mem::forget(before);
         let tree = self.runtime.block_on(self.client.open(&site.name, &TreeOptions::default())).unwrap();
         let options = self.config(|options| options.journal = Some(journal.clone())).options;
@@ -319,13 +314,11 @@ impl TestMount {
         self.point.join(name)
     }
 
-    /// Publishes the source and waits until the mount shows it.
     pub fn publish(&self, site: &Site) {
         site.publish(NOW, 3600);
         self.refresh();
     }
 
-    /// Waits until the mount shows the newest revision.
     pub fn refresh(&self) {
         let tree = self.tree.as_ref().unwrap();
         self.until(|| self.runtime.block_on(tree.refresh()).is_ok());

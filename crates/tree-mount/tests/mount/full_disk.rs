@@ -1,6 +1,4 @@
-//! Disk cache and state directory on a full disk: reads and new revisions still work.
-//!
-//! Skipped unless root, who can mount a tmpfs.
+//! Reads and new revisions still work. Skipped unless root, who can mount a tmpfs.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! A lying replica below a mount, by seed, with new revisions, with and without a disk cache.
-//! tree-client has the many cases of the client alone.
+//! By seed, with new revisions, with and without a disk cache. tree-client has the many cases of
+//! the client alone.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,6 +1,5 @@
-//! Real mounts of trees that are published and served in this process.
-//!
-//! Skipped without /dev/fuse, and root or fusermount3, unless CI=true.
+//! Trees are published and served in this process. Skipped without /dev/fuse, and root or
+//! fusermount3, unless CI=true.
 
 #[allow(unreachable_pub, reason = "shared by the other modules")]
 mod fixture;

@@ -31,7 +31,6 @@ fn odd_source(site: &Site) {
     sparse.set_len(100 << 30).unwrap();
     std::os::unix::fs::FileExt::write_at(&sparse, b"here", 50 << 30).unwrap();
     fs::set_permissions(root.join("f1024"), fs::Permissions::from_mode(0o4751)).unwrap();
-    // Fails if the tests' file system has no xattrs.
     let _ = setxattr(root.join("f1"), "user.small", b"value", XattrFlags::empty());
     let _ = setxattr(root.join("a"), "user.of-directory", b"value", XattrFlags::empty());
     let _ = setxattr(root.join("f4096"), "user.large", &noise(1, 2000), XattrFlags::empty());

@@ -61,7 +61,6 @@ fn other_spellings_are_links_and_not_stored() {
     let Some(mount) = TestMount::of_namespace(vec![a.clone(), b.clone()]) else { return };
     fs::metadata(mount.path(a.name.to_string())).unwrap();
     for i in 0..5000 {
-        // Needs no network: no tree of this key is open.
         let spelling = format!("@A{i}.EXAMPLE,{}", b.name.hostid());
         let to = fs::read_link(mount.path(&spelling)).unwrap();
         assert_eq!(to.to_str().unwrap(), format!("@a{i}.example,{}", b.name.hostid()));

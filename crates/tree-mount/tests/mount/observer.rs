@@ -123,7 +123,6 @@ fn site(seed: u8) -> Arc<Site> {
 fn observed(site: &Arc<Site>, watcher: &Arc<Watcher>) -> Option<TestMount> {
     TestMount::of_tree_with(site, |options: &mut MountOptions| {
         options.observer = Some(watcher.clone());
-        // Otherwise the kernel adds xattr requests.
         options.xattrs = vouch_tree_mount::XattrMode::Off;
     })
 }
@@ -153,7 +152,6 @@ fn observes_opens_reads_and_closes_of_each_user() {
     assert_eq!(closes[0].number, Some(fs::metadata(&path).unwrap().ino()));
     let read: u64 = watcher.sights(Operation::Read, "/d/e/file").iter().filter_map(|sight| sight.read).sum();
     assert_eq!(read, 200_000);
-    // The kernel requests no cached pages, but opens.
     assert_eq!(fs::read(&path).unwrap().len(), 200_000);
     assert_eq!(watcher.closes(&mount, "/d/e/file", 2)[1].read, Some(0));
     let Some(output) = as_user(4711, &["cat"], &path) else { return };

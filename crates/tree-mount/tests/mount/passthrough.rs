@@ -1,6 +1,5 @@
-//! The kernel reads the same bytes, across revisions, eviction, restarts and damage.
-//!
-//! Skipped unless root, with FUSE passthrough.
+//! The kernel reads the same bytes, across revisions, eviction, restarts and damage. Skipped unless
+//! root, with FUSE passthrough.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -32,7 +31,6 @@ fn mount_with(site: &Arc<Site>, cache: &Path, quota_bytes: u64, passthrough: Pas
     }
     let cache = DiskCacheOptions { dir: cache.to_owned(), quota_bytes };
     let mount = TestMount::of_tree_with_cache(site, cache, |options| options.passthrough = passthrough)?;
-    // After the first reply, the kernel has sent its capabilities.
     fs::metadata(mount.path("small")).ok();
     if !mount.mounted.as_ref().unwrap().status().passthrough {
         println!("skipped: this kernel has no FUSE passthrough");
@@ -49,7 +47,6 @@ fn open_through(mount: &TestMount, name: &str) -> File {
     let mut open = None;
     mount.until(|| {
         drop(open.take());
-        // Closes are counted late: a decreasing number repeats the loop.
         let before = passed_through(mount);
         let file = File::open(mount.path(name)).unwrap();
         let is_through = passed_through(mount) > before;
@@ -192,7 +189,6 @@ fn opens_of_small_files_turn_passthrough_off() {
     (0..100).for_each(|_| small());
     assert!(is_asked());
     (0..5000).for_each(|_| drop(File::open(mount.path("small")).unwrap()));
-    // While a file is passed through, all its opens must be.
     assert!(is_asked());
     assert!(reread(&open) == noise(1, LEN + 77));
     assert!(fs::read(mount.path("one")).unwrap() == noise(1, LEN + 77));

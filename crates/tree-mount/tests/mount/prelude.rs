@@ -1,5 +1,3 @@
-//! What most test files use.
-
 pub(crate) use std::fs::{self, File};
 pub(crate) use std::io::{Read, Seek};
 pub(crate) use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -126,7 +126,6 @@ fn keeps_old_files_while_new_revision_is_unreadable() {
     let Some(mount) = TestMount::of_tree(&site) else { return };
     let mut open = File::open(mount.path("d/e/leaf")).unwrap();
     let before = reread(&mut open).unwrap();
-    // The root then needs pages that are not companion frames.
     (0..5000).for_each(|n| fs::write(site.source().join(format!("more-{n}")), n.to_string()).unwrap());
     fs::remove_file(site.source().join("d/e/leaf")).unwrap();
     site.publish(NOW, 3600);
@@ -185,7 +184,6 @@ fn read_moves_on_if_replicas_dropped_revision() {
 
 #[test]
 fn next_certificate_replaces_stolen_revision() {
-    // Equals the publisher's next number, or exceeds it.
     for count in [2, 4] {
         let site = Site::new("a.example", 19);
         let file = site.source().join("file");

@@ -1,5 +1,4 @@
-//! Another process continues a mount; both are in this process. `vouch/tests/end_to_end/` has real
-//! ones.
+//! Both processes are in this one. `vouch/tests/end_to_end/` has real ones.
 
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
@@ -24,7 +23,6 @@ fn files_and_revisions_survive_changes_of_the_process() {
         assert!(fs::metadata(mount.path("new")).is_err() || round > 2);
         let handle = mount.mounted.as_ref().unwrap().handle();
         mount.runtime.block_on(handle.stop_serving()).unwrap();
-        // The first time no other process continues.
         handle.resume();
         assert_eq!(survey(&mount.point), before);
         mount.runtime.block_on(handle.stop_serving()).unwrap();

@@ -1,5 +1,3 @@
-//! The tree shows what was published, with its rights, and is read-only.
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A publisher with a source directory, its database as the only replica, and exports.
+//! A publisher, its database as the only replica, and exports.
 
 use std::fs;
 use std::io;
@@ -35,12 +35,10 @@ impl Clock for TestClock {
     }
 }
 
-/// The newest database as a replica that can be down.
 struct Gate {
     database: Arc<Mutex<PathBuf>>,
     is_up: Arc<AtomicBool>,
     epoch: Arc<AtomicI64>,
-    /// The open database, and its epoch.
     open: Mutex<Option<(i64, Arc<dyn LocalReplica>)>>,
 }
 
@@ -151,7 +149,6 @@ impl Site {
         self.publish_with(|_| {});
     }
 
-    /// Keeps no older revision.
     pub fn publish_and_collect(&self) {
         self.publish_with(|options| options.keep = Some(1));
         Database::collect(&self.database(), CollectOptions::default()).unwrap();

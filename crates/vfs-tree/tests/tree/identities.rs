@@ -1,4 +1,4 @@
-//! Identities stay valid while the file exists: over restarts and revisions, for any path length.
+//! Over restarts and revisions, for any path length.
 
 use std::fs;
 
@@ -60,7 +60,6 @@ fn removed_file_is_stale_until_it_returns() {
     paths.iter().for_each(|path| fs::remove_file(site.source(path)).unwrap());
     fs::create_dir(site.source("file")).unwrap();
     site.publish();
-    // Still present until the new root is verified.
     ids.iter().for_each(|id| assert_eq!(world.content(id).unwrap(), b"first"));
     world.refresh();
     for world in [&world, &site.export()] {

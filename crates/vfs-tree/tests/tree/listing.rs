@@ -44,7 +44,6 @@ fn listing_continues_in_new_revision_without_gaps_or_repeats() {
     let world = site.export();
     let directory = world.id("d");
     let begun = world.list(&directory, 0, 1000).unwrap();
-    // Removes entries before, at and after the cookie, and adds others.
     for n in [3, 4, 998, 999, 1000, 1500] {
         fs::remove_file(site.source(format!("d/name{n:05}"))).unwrap();
     }

@@ -1,5 +1,4 @@
-//! A tree through the `vfs` interface, compared with its source, over revisions, restarts and
-//! outages.
+//! Compared with its source, over revisions, restarts and outages.
 
 mod content;
 #[allow(unreachable_pub, reason = "shared by the other modules")]

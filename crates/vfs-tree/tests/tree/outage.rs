@@ -76,7 +76,6 @@ fn expired_tree_serves_nothing() {
     assert!(matches!(world.fs.attributes(&id, Blocking::Allowed), Err(Error::Io(_))));
     assert!(matches!(world.fs.attributes(&id, Blocking::Forbidden), Err(Error::Io(_) | Error::WouldBlock)));
     assert!(matches!(world.fs.space(&Caller::root(), &id, Blocking::Allowed), Err(Error::Io(_))));
-    // A clock set back does not revive the tree.
     site.now.store(NOW, Ordering::SeqCst);
     assert!(world.content(&id).is_err());
 }
@@ -98,7 +97,6 @@ fn calls_continue_in_next_revision_when_replicas_drop_one() {
     assert_eq!(world.list(&many, 0, 10).unwrap().len(), 10);
     write(3);
     site.publish_and_collect();
-    // The replica starts again: it has the old revision's files open no longer.
     site.reconnect();
     assert!(world.content(&leaf).unwrap() == random_bytes(3, 50_000));
     let mut bytes = Vec::new();

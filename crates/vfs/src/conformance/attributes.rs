@@ -1,5 +1,3 @@
-//! Values, effects of setting them, and the change attribute.
-
 use super::fixture::{BOTH, Fixture, Rule, mode, name, refused, write};
 use crate::{Blocking, CreateHow, Error, FileType, NewNode, PosixAclKind, SetAttributes, SetTime, Time, XattrHow};
 

@@ -120,7 +120,6 @@ fn new_file_becomes_durable_despite_its_mode(fixture: &Fixture) {
     for (name_of, node) in [("link", NewNode::Symlink(b"to nowhere")), ("pipe", NewNode::Fifo), ("socket", NewNode::Socket)] {
         let id = made(name_of, node);
         sync(&[id, root]);
-        // As after a change of its owner.
         sync(&[id]);
     }
     fixture.fs.remove(&fixture.owner, &root, name("file")).expect("the removal succeeds");
@@ -153,7 +152,6 @@ fn remove_incomplete_removes_only_the_created_file(fixture: &Fixture) {
     remove_incomplete("d", &directory);
     assert!(fixture.names(&root).is_empty(), "the incomplete directory is removed");
 
-    // Another caller renamed it and reused its name.
     let moved = fixture.file(&root, "a", b"moved");
     fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("the rename succeeds");
     let new = fixture.file(&root, "a", b"new");
@@ -177,7 +175,6 @@ fn racing_remove_incomplete_removes_no_other_file(fixture: &Fixture) {
             let remove_incomplete = scope.spawn(move || fs.remove_incomplete(owner, root, name("a"), &made));
             let rename = scope.spawn(move || fs.rename(owner, root, name(mine), root, name("a")));
             rename.join().expect("no panic").expect("the rename succeeds");
-            // Its file may have lost all names.
             remove_incomplete.join().expect("no panic").expect("remove_incomplete removes the file or leaves it");
         });
         assert_eq!(fixture.content(&id), b"mine", "the replacement stays");

@@ -34,7 +34,6 @@ fn reads_return_written_data(fixture: &Fixture) {
     let mut bytes = b"before".to_vec();
     open.read(0, 3, ReadInto { bytes: &mut bytes, span_allowed: false }, Blocking::Allowed).expect("reading succeeds");
     assert_eq!(bytes, [b"before", &content[..3]].concat(), "a read appends");
-    // A span has the same bytes.
     let mut bytes = Vec::new();
     match open.read(10, 70_000, ReadInto { bytes: &mut bytes, span_allowed: true }, Blocking::Allowed).expect("reading succeeds") {
         Content::Bytes { len, eof } => assert_eq!((len, eof, &bytes[..]), (70_000, false, &content[10..70_010]), "bytes"),

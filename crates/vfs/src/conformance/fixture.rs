@@ -1,5 +1,3 @@
-//! A file system under test, and the short forms that rules use.
-
 use std::any::Any;
 use std::sync::Arc;
 
@@ -8,7 +6,6 @@ use crate::{
     OpenFile, ReadInto, Result, SetAttributes, Stability,
 };
 
-/// Empty file system under test.
 pub struct Fixture {
     pub fs: Arc<dyn FileSystem>,
     pub owner: Caller,

@@ -1,5 +1,3 @@
-//! Every entry once, during concurrent changes.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
@@ -115,7 +113,6 @@ fn listings_include_identities_and_attributes(fixture: &Fixture) {
     let done = fixture.fs.read_directory(&fixture.owner, &root, 0, true, Blocking::Allowed, &mut |entry| {
         let name = crate::Name::new(entry.name).expect("a name is listed");
         let (id, attributes) = entry.file.expect("the option was given").expect("the owner may read the path");
-        // Calls within the callback of a listing.
         let (found, there) = fixture.fs.lookup(&fixture.owner, &root, name, Blocking::Allowed).expect("the file exists");
         assert_eq!((id, attributes.file_number), (found, there.file_number), "a listing and a lookup agree");
         assert_eq!(entry.file_number, attributes.file_number, "the entry and the file agree");

@@ -1,7 +1,6 @@
-//! Rules for every file system: each panics with the violated sentence.
-//!
-//! [`conformance_tests!`](crate::conformance_tests) makes one `#[test]` of each rule, with a new,
-//! empty file system. A file system for one caller skips rules about others, with a message.
+//! Each rule panics with its sentence. [`conformance_tests!`](crate::conformance_tests) makes one
+//! `#[test]` of each rule, with a new, empty file system. A file system for one caller skips rules
+//! about others, with a message.
 
 mod acls;
 mod attributes;
@@ -21,6 +20,7 @@ pub const RULES: &[&[Rule]] =
     &[names::RULES, creation::RULES, data::RULES, listing::RULES, attributes::RULES, times::RULES, rights::RULES, acls::RULES];
 
 /// # Panics
+///
 /// If the file system violates the rule, or no rule has this name.
 pub fn check(name: &str, fixture: &Fixture) {
     let rule = RULES.iter().flat_map(|rules| rules.iter()).find(|rule| rule.0 == name);
@@ -28,6 +28,7 @@ pub fn check(name: &str, fixture: &Fixture) {
 }
 
 /// # Panics
+///
 /// With the first rule that does not hold.
 pub fn check_all(make: impl Fn() -> Fixture) {
     for (name, rule) in RULES.iter().flat_map(|rules| rules.iter()) {

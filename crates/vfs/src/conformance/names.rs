@@ -1,5 +1,3 @@
-//! Look-up, links, renames, removals, and confinement to the root.
-
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::fixture::{Fixture, READ, Rule, is_stale, mode, name, refused};
@@ -255,7 +253,6 @@ fn racing_renames_lose_no_file(fixture: &Fixture) {
     assert_eq!(found, [file], "the file has one name at the end");
 }
 
-/// While directories move, `parent` returns only directories that they were in.
 fn lookups_racing_renames_stay_below_root(fixture: &Fixture) {
     const ROUNDS: usize = 200;
     let root = fixture.root();

@@ -1,5 +1,3 @@
-//! Listed names are found, attributes agree, and every change is refused.
-
 use std::ops::ControlFlow;
 
 use super::fixture::{BOTH, READ, mode, name, read, refused};
@@ -11,6 +9,7 @@ use crate::{
 /// `caller` may read all of the file system.
 ///
 /// # Panics
+///
 /// If a rule does not hold.
 pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
     assert!(fs.traits().read_only, "the traits report a read-only file system");

@@ -1,5 +1,3 @@
-//! Every operation uses the caller's rights by mode, groups and sticky bit.
-
 use super::fixture::{BOTH, Fixture, READ, Rule, WRITE, alice, bob, mode, name, read, refused, write};
 use crate::{Access, AccessOverride, Blocking, Caller, CreateHow, Error, FileId, NewNode, OpenAccess, SetAttributes, SetTime, Stability};
 
@@ -79,7 +77,6 @@ fn superuser_bypasses_mode(fixture: &Fixture) {
     has(fixture, &Caller::root(), &file, 6, "the superuser reads and writes");
     fixture.set(&file, mode(0o001));
     has(fixture, &Caller::root(), &file, 7, "the superuser executes files that any user may execute");
-    // Other callers between two calls of the superuser.
     for _ in 0..10 {
         has(fixture, &bob(), &file, 1, "another, in between");
         has(fixture, &Caller::root(), &file, 7, "root again");
@@ -160,7 +157,6 @@ fn write_clears_set_id_bits(fixture: &Fixture) {
     let file = file_of(fixture, "file", 1001, 2001, 0o777);
     fixture.set(&file, mode(0o6777));
     let open = fixture.fs.open(&bob(), &file, WRITE, AccessOverride::None, Blocking::Allowed).expect("others may write");
-    // The thread served other callers before.
     fixture.set(&file, mode(0o6777));
     write(&*open, 0, b"x");
     assert_eq!(fixture.attributes(&file).mode, 0o777, "a write by an unprivileged user");

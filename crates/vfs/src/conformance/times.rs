@@ -1,5 +1,3 @@
-//! Nanosecond precision, and updates by changes of data or attributes.
-
 use super::fixture::{BOTH, Fixture, Rule, mode, write};
 use crate::{SetAttributes, SetTime, Time};
 

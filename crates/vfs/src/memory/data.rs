@@ -1,9 +1,7 @@
 use std::collections::BTreeMap;
 
-/// The unit of holes, bytes.
 pub(super) const PAGE_LEN: u64 = 4096;
 
-/// Bytes; prevents overflows.
 pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
 
 #[derive(Clone, Default)]
@@ -17,7 +15,6 @@ impl Data {
         self.pages.len() as u64 * PAGE_LEN
     }
 
-    /// Bytes that a write to the range would allocate.
     pub(super) fn needs(&self, offset: u64, len: u64) -> u64 {
         if len == 0 {
             return 0;

@@ -1,5 +1,3 @@
-//! Entries by name and by their permanent cookie.
-
 use std::collections::BTreeMap;
 
 pub(super) const COOKIE_MIN: u64 = 3;

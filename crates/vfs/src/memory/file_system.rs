@@ -182,7 +182,6 @@ impl FileSystem for MemoryFs {
         drop(state);
         let mut cookie = cookie;
         loop {
-            // Without the lock: `each` may call the file system.
             let entries = self.entries_after(caller, number, cookie, with_files)?;
             if entries.is_empty() {
                 return Ok(true);

@@ -1,7 +1,5 @@
-//! A complete file system for tests: real rights, hard links, ACLs, holes, and injected faults.
-//!
-//! Deterministic: a logical clock moves only by changes. Never returns a
-//! [`FileSpan`](crate::FileSpan). One lock, not built for speed.
+//! For tests: real rights, hard links, ACLs, holes, and injected faults. Deterministic: a logical
+//! clock moves only by changes. Never returns a [`FileSpan`](crate::FileSpan).
 
 mod acl;
 mod data;
@@ -21,7 +19,6 @@ use parking_lot::Mutex;
 use crate::{Blocking, Error, FileId};
 use state::State;
 
-/// Chooses the faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
     Attributes,
@@ -100,7 +97,7 @@ impl MemoryFs {
         *self.inner.fault.lock() = Some(Arc::new(fault));
     }
 
-    /// `home` calls this first. It may block like an unreachable mount, and must not call the file
+    /// Called first by `home`. It may block like an unreachable mount, and must not call the file
     /// system.
     pub fn set_home_callback(&self, home_callback: impl Fn(&FileId) + Send + Sync + 'static) {
         *self.inner.home_callback.lock() = Some(Arc::new(home_callback));
@@ -154,7 +151,6 @@ impl Inner {
         FileId::new(&bytes).expect("16 bytes are within the limit")
     }
 
-    /// The caller checks that the file exists.
     fn number_of(&self, id: &FileId) -> crate::Result<u64> {
         let bytes: [u8; 16] = id.as_bytes().try_into().map_err(|_| Error::BadId)?;
         let (file_system, number) = bytes.split_at(8);
@@ -179,7 +175,6 @@ impl Inner {
     }
 
     fn injected_fault(&self, call: Call, id: &FileId) -> crate::Result<()> {
-        // The fault may block this caller only.
         let fault = self.fault.lock().clone();
         fault.and_then(|fault| fault(call, id)).map_or(Ok(()), Err)
     }

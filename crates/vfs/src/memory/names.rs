@@ -1,5 +1,3 @@
-//! Create, link, remove, rename.
-
 use super::acl;
 use super::rights::{self, EXECUTE, SET_GID, WRITE};
 use super::state::{Node, ROOT, State};
@@ -97,7 +95,6 @@ impl State {
         Ok(())
     }
 
-    /// Returns the file if that was its last name.
     pub(super) fn remove(&mut self, caller: &Caller, directory: u64, name: &[u8]) -> Result<Option<u64>> {
         self.writable()?;
         let parent = self.get(directory)?;

@@ -1,5 +1,3 @@
-//! Mode bits, ACLs, the sticky bit, the superuser.
-
 use super::state::Inode;
 use crate::{Caller, Error, FileType, PosixAcl, PosixAclTag, Result};
 

@@ -1,5 +1,3 @@
-//! Permission, order, side effects.
-
 use super::acl;
 use super::data::SIZE_MAX;
 use super::rights::{self, SET_GID, SET_UID};

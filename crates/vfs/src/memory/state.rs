@@ -191,7 +191,6 @@ impl State {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Charges the capacity.
     pub(super) fn take(&mut self, bytes: u64) -> Result<()> {
         if self.used + bytes > self.capacity {
             return Err(Error::NoSpace);

@@ -1,5 +1,3 @@
-//! Reads of whole files, as of a published tree: many small ones, or one by the block.
-
 use super::super::block_reads::BlockReads;
 use super::super::{Tally, small_files};
 use super::{MAKE_DEPTH, NfsSubject, require_complete};

@@ -1,5 +1,3 @@
-//! Files for metadata operations.
-
 use vouch_nfs4::Filehandle;
 
 use super::super::small_files::{FileAction, SmallFiles};
@@ -16,7 +14,6 @@ impl NfsSubject {
             let (working_dir, stop, name) = (self.directory()?, self.stop.clone(), format!("repository-{}", self.rounds));
             let made = self.make_files(&working_dir, &name);
             if made.is_err() && !stop.is_set() && self.sessions[0].remove_all(&working_dir, name.as_bytes(), &stop).is_err() {
-                // The directory is removed later. The next attempt uses another name.
                 self.old.push(name);
             }
             self.metadata_files = match made {

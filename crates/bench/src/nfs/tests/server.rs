@@ -1,5 +1,3 @@
-//! An NFSv4.1 server in memory that refuses, delays, drops or loses calls.
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! Page cache before a measurement: cold or warm. Drops only this subject's files unless it is
-//! alone, because other mounts are measured in turn.
+//! Cold or warm. Drops only this subject's files unless it is alone, because other mounts are
+//! measured in turn.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +12,6 @@ impl MountSubject {
     pub(super) fn prepare_cache<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
         let warm = self.options.warm;
         let mut block = vec![0; if warm { READ_LEN } else { 0 }];
-        // Opening caches names. Dropping all caches removes them again.
         for path in files {
             if self.stop.is_set() {
                 return Err(Error::Interrupted);
@@ -47,7 +46,6 @@ fn may_drop_all_caches(alone: bool) -> bool {
     alone && File::options().write(true).open(DROP_CACHES).is_ok()
 }
 
-/// Writes the file's pages back first.
 fn drop_cache(file: &File) -> io::Result<()> {
     file.sync_data()?;
     // Not every file system supports this. The report says which state was requested.

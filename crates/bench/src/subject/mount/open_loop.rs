@@ -1,5 +1,5 @@
-//! Open-loop load on a mounted directory. A free thread takes the next due call; a late start
-//! counts as latency. Each write has new content, so that a read detects a lost write.
+//! A free thread takes the next due call; a late start counts as latency. Each write has new
+//! content, so that a read detects a lost write.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -76,7 +76,6 @@ impl MountSubject {
                 }
             }
         })?;
-        // The last call may have returned before the time limit.
         sample.seconds = sample.seconds.max(load.seconds);
         sample.depth = (depth < load.depth).then_some(depth);
         sample.unsent = unsent.load(Ordering::Relaxed);
@@ -88,8 +87,7 @@ impl MountSubject {
         Ok(sample)
     }
 
-    /// Reads a sample of the blocks back. Otherwise a file system that loses data would be the
-    /// fastest.
+    /// A file system that loses data would be the fastest.
     fn check_written(&self, file: &File, path: &Path, block: u32, written: &[u64]) -> Result<(), Error> {
         let mut memory = aligned(block);
         for &number in written {
@@ -108,7 +106,6 @@ impl MountSubject {
         })
     }
 
-    /// Reads or writes a free block near `number`.
     fn transfer_block(&self, file: &File, data: &mut [u8], (number, len, blocks): (u64, u64, u64), writes: bool) -> io::Result<u64> {
         let (number, block) = self.written.take(number, len, blocks);
         let outcome = if writes {
@@ -143,7 +140,7 @@ impl Aligned {
     }
 }
 
-/// Spins for the last part, because a sleeping thread wakes late. Returns CPU seconds.
+/// A sleeping thread wakes late. Returns CPU seconds.
 fn wait(until: Instant, awake: Duration) -> f64 {
     if let Some(asleep) = until.saturating_duration_since(Instant::now()).checked_sub(awake) {
         std::thread::sleep(asleep);
@@ -161,9 +158,7 @@ fn spin_time(rate: f64) -> Duration {
 }
 
 const FILE: u64 = u64::MAX;
-/// Late wake-up of a thread on an idle machine.
 const WAKE_UP_DELAY_S: f64 = 100e-6;
-/// Blocks of each thread to read back after a load that only writes.
 const SAMPLE: usize = 64;
 
 #[cfg(test)]
