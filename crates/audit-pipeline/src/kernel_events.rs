@@ -22,9 +22,7 @@ mod serials;
 pub struct KernelEvents {
     pub directory: PathBuf,
     pub source: Source,
-    /// Kerberos realm of this machine's users.
     pub realm: Option<String>,
-    /// File of the trail's key, if not in the trail's directory.
     pub key: Option<PathBuf>,
 }
 
@@ -299,7 +297,6 @@ fn read_log(path: &Path, mut first: Option<File>, once: bool, recorder: &mut Eve
     Ok(())
 }
 
-/// Appends up to the end of the line, or of the file; returns the number of bytes read.
 fn read_line(reader: &mut impl io::BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     let room = LINE_LEN_MAX.saturating_sub(line.len()).max(1) as u64;
     let read = io::Read::take(reader, room).read_until(b'\n', line)?;

@@ -177,7 +177,6 @@ struct Bar {
 }
 
 impl Report {
-    /// Aligned tables for a terminal.
     pub fn text(&self) -> String {
         let Count { records, failures, .. } = self.total;
         if records == 0 {
@@ -203,7 +202,6 @@ impl Report {
         text
     }
 
-    /// A page with a timeline that needs nothing else.
     pub fn html(&self) -> String {
         html::page(self)
     }

@@ -32,7 +32,6 @@ pub struct Sender {
     pub to: Target,
     /// File of the position reached; without it, everything is sent.
     pub position: PathBuf,
-    /// Stop when all sealed records are sent.
     pub once: bool,
     /// Name of this machine in messages, if not its host name.
     pub host: Option<String>,
@@ -145,7 +144,6 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Looks for reasons why nothing is ready to send.
     fn check_idle_trail(&mut self) -> Outcome {
         let directory = &self.options.directory;
         // The trail was restored from a backup while it was being sent.
@@ -178,7 +176,6 @@ impl<'a> Sending<'a> {
         position::write(position, directory, self.follower.position(), trail).at(position.display())
     }
 
-    /// Goes back to the stored position and waits.
     fn retry_after(&mut self, error: DeliveryError) -> Outcome {
         self.plain_ends = if error.is_plain_end { self.plain_ends + 1 } else { 0 };
         if self.options.once && (error.is_refusal || self.plain_ends == PLAIN_ENDS_MAX) {

@@ -25,7 +25,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     })?;
     print!("{lines}");
 
-    // Without a public key, the report trusts the first key in the trail itself.
     let report = verify(&directory, &Trust { public, ..Trust::default() }, |_, _| {})?;
     report.notes.iter().for_each(|note| println!("note: {}", printable(note)));
     report.faults.iter().for_each(|fault| println!("fault: {}", printable(&fault.to_string())));

@@ -23,7 +23,6 @@ pub enum Case {
     },
     /// The build command of another project, whose sources are read from the subject.
     Build,
-    /// A cryptographic primitive of published trees, on one core.
     Primitive {
         work: Primitive,
         len: u64,
@@ -73,7 +72,6 @@ impl Case {
 pub enum Primitive {
     Sign,
     Verify,
-    /// The handle of a frame.
     Hash,
 }
 
@@ -128,7 +126,7 @@ pub enum AuditWork {
     MpiLatency,
     MpiBandwidth,
     MpiExchange,
-    /// Of both ranks.
+    /// Barrier, broadcast, reduction, gathering and all-to-all.
     MpiCollectives,
 }
 
@@ -191,7 +189,6 @@ impl Metric {
 }
 
 impl Case {
-    /// A workload may choose another metric.
     pub const fn metric(&self) -> Metric {
         match self {
             Self::Put(copy) | Self::Get(copy) if copy.files == 1 => Metric::BytesPerSecond,

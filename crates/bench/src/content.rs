@@ -21,7 +21,6 @@ impl Pages {
         Self { pool: words.take(POOL_LEN / 8).flat_map(u64::to_le_bytes).collect() }
     }
 
-    /// `offset` is a multiple of the page length.
     pub(crate) fn fill(&self, content: Content, file: u64, offset: u64, bytes: &mut [u8]) {
         match content {
             Content::Zeros => bytes.fill(0),

@@ -4,7 +4,6 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// Hardware and software that figures depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Machine {
     pub cpu: String,

@@ -97,7 +97,6 @@ fn start_null_server() -> Result<SocketAddr, Error> {
             w.truncate(0);
         }
     };
-    // The caller sees a broken connection itself.
     std::thread::Builder::new().name("null".into()).spawn(move || drop(answer())).map_err(Error::io("a thread"))?;
     Ok(address)
 }

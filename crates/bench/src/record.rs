@@ -73,7 +73,6 @@ pub struct SubjectResult {
     pub operations: u64,
     pub bytes: u64,
     pub errors: u64,
-    /// Durability of completed writes. None means stable storage.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stored: Option<String>,
     #[serde(default)]
@@ -244,8 +243,8 @@ impl CaseResult {
         if self.baseline.is_empty() { run.baseline() } else { &self.baseline }
     }
 
-    /// Of subjects whose writes have another durability than the baseline's. Returns a note about
-    /// them.
+    /// Ratios of subjects whose writes have another durability than the baseline's. Returns a note
+    /// about them.
     pub(crate) fn remove_unlike_ratios(&mut self, stored: &[(String, Option<&'static str>)]) -> Option<String> {
         let of = |label: &str| stored.iter().find(|(other, _)| other == label).and_then(|(_, how)| *how);
         let (base, mut apart) = (of(&self.baseline), Vec::new());
@@ -374,7 +373,6 @@ impl Calls {
     }
 }
 
-/// Default durability of writes.
 const STABLE_STORAGE: &str = "on stable storage";
 /// From this CPU share on, a thread has no time left.
 const LIMIT: f64 = 0.95;

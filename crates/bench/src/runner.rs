@@ -43,7 +43,6 @@ pub trait ProgressSink: Send {
 }
 
 pub struct Runner {
-    /// The first is the baseline.
     pub subjects: Vec<Box<dyn Subject>>,
     pub rounds: Rounds,
     pub stop: StopFlag,

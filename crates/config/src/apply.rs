@@ -66,7 +66,6 @@ fn switches(command: &Command) -> Vec<String> {
 }
 
 impl Given {
-    /// The command line turns this switch off.
     pub fn is_off(&self, switch: &str) -> bool {
         self.off.iter().any(|off| off == switch)
     }
@@ -202,7 +201,6 @@ impl Target {
     }
 }
 
-/// `vouch mount` has a mount point and no tree.
 fn is_mount_by_point(command: &str, leaf: &Command, matches: &ArgMatches) -> bool {
     let mut given = leaf.get_positionals().flat_map(|arg| matches.try_get_raw(arg.get_id().as_str()).ok().flatten().into_iter().flatten());
     command == "mount" && given.next().is_some_and(|first| first.as_bytes().starts_with(b"/"))

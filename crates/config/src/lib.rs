@@ -80,7 +80,6 @@ impl Config {
         self.trees.iter().find(|(_, tree)| tree.name.hostid() == name.hostid()).map(|(short, tree)| (&**short, tree))
     }
 
-    /// The short name of the tree whose table mounts it at `point`.
     pub fn mounted_at(&self, point: &Path) -> Option<(&str, &TreeEntry)> {
         let is_at = |tree: &TreeEntry| matches!(tree.commands.get("mount").and_then(|table| table.get(POINT)), Some(Setting { value: Value::One(dir), .. }) if Path::new(dir) == point);
         self.trees.iter().find(|(_, tree)| is_at(tree)).map(|(short, tree)| (&**short, tree))
@@ -90,7 +89,6 @@ impl Config {
         matches!(self.namespace.get(POINT), Some(Setting { value: Value::One(dir), .. }) if Path::new(dir) == point)
     }
 
-    /// With full names, in the order of names.
     pub fn settings(&self) -> Vec<(String, Setting)> {
         let mut all = Vec::new();
         let mut add = |prefix: &str, table: &Table| {

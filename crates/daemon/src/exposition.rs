@@ -51,7 +51,6 @@ impl Exposition {
         self.sample(name, &[], value);
     }
 
-    /// For metrics that are text already.
     pub fn text(&mut self) -> &mut String {
         &mut self.0
     }

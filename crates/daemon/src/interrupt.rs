@@ -39,7 +39,8 @@ fn watch_with(reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
     Ok(())
 }
 
-/// For an interruption before the guard is dropped. Dropping the guard does not run it.
+/// Registers a clean-up for interruptions until the guard is dropped. Dropping it does not run the
+/// clean-up.
 pub fn on_interrupt(duty: impl FnOnce() + Send + 'static) -> Duty {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     duties().push((number, Box::new(duty)));

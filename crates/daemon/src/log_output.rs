@@ -47,7 +47,6 @@ impl io::Write for LogOutput {
     }
 }
 
-/// Set when standard error is given up.
 static SYSTEM: OnceLock<Option<UnixDatagram>> = OnceLock::new();
 
 const SYSTEM_LOG: &str = "/dev/log";

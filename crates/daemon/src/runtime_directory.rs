@@ -11,7 +11,7 @@ pub fn of_process() -> Option<PathBuf> {
         .or_else(|| if rustix::process::geteuid().is_root() { Some(SYSTEM.into()) } else { of_user() })
 }
 
-/// Those that this user may read.
+/// Directories that this user may read.
 pub fn all() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> = match named() {
         Some(directory) => vec![directory],

@@ -122,7 +122,6 @@ mod tests {
     use std::io::ErrorKind;
     use std::net::{TcpListener, TcpStream};
 
-    /// Bypasses the capture of test output, so that the skip is visible.
     fn skip(why: &str) {
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", std::thread::current().name().unwrap_or("sandbox"));

@@ -68,7 +68,6 @@ struct Transfer {
 }
 
 enum Event {
-    /// A node's request reaches a server.
     Arrive(Pending),
     Fetch(ServerId, Request),
     LinkFree(ServerId),
@@ -160,7 +159,6 @@ impl Events {
         micros(if is_near { self.options.cache_rtt } else { self.options.origin_rtt })
     }
 
-    /// Travel time of a request, on an idle connection or a new one.
     fn way(&mut self, client: Receiver, server: ServerId) -> Micros {
         let rtt = self.rtt(client, server);
         let idle = self.connections.entry((client, server)).or_default();

@@ -30,7 +30,6 @@ pub struct NetworkOptions {
     /// The nodes' time-out of pauses; proxies share it for connection attempts.
     pub timeout: Duration,
     pub failures: Vec<CacheFailure>,
-    /// Connections start slowly, as TCP does.
     pub slow_start: bool,
 }
 
@@ -67,12 +66,10 @@ pub struct Traffic {
     pub origin_requests: u64,
     pub origin_bytes: u64,
     pub cache_requests: u64,
-    /// Requests that the origin did not see.
     pub cache_hits: u64,
     pub cache_bytes: u64,
 }
 
-/// [`Network::run`] handles its events.
 pub(crate) struct Network {
     events: Mutex<Events>,
     changed: Notify,
@@ -102,7 +99,6 @@ impl Network {
         }
     }
 
-    /// Replaces the origin's files, resets the traffic and starts the failures.
     pub(crate) fn release(&self, files: Arc<WebFiles>) {
         let now = self.now();
         self.events.lock().release(now, files);

@@ -38,7 +38,6 @@ pub struct JobResult {
     pub errors: u64,
 }
 
-/// One file after the other, as a starting program does.
 pub async fn run_job(tree: &Arc<Tree>, job: &[String]) -> JobResult {
     let mut result = JobResult::default();
     for path in job {

@@ -21,7 +21,6 @@ const DURATION_S: u32 = 3600;
 
 pub(crate) type WebFiles = HashMap<String, Bytes>;
 
-/// The files that the job reads, in its order, relative to the tree.
 pub type Job = Arc<Vec<String>>;
 
 pub struct Release {

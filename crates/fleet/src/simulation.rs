@@ -45,7 +45,6 @@ impl Default for FleetOptions {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Nodes that finished without an error.
     pub nodes_done: u64,
     pub errors: u64,
     pub job_bytes: u64,

@@ -67,7 +67,6 @@ fn answered(dir: &Path) -> (u64, u64) {
     (log.lines().count() as u64, log.lines().filter_map(|line| line.parse::<u64>().ok()).sum())
 }
 
-/// Origin requests, origin bytes and results of real clients.
 async fn real(site: &Site, job: &Arc<Vec<String>>) -> (u64, u64, Vec<JobResult>) {
     let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let empty = site.dir.path().join("empty");

@@ -90,7 +90,6 @@ impl FileBody {
     }
 }
 
-/// A directory of any length.
 pub(crate) struct JsonListing {
     pub(crate) tree: Arc<Tree>,
     pub(crate) directory: Inode,

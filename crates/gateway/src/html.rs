@@ -61,7 +61,6 @@ pub(crate) fn icon(id: &str) -> String {
     format!("<svg class=\"icon {id}\" aria-hidden=\"true\"><use href=\"#{id}\"></use></svg>")
 }
 
-/// Permits our own style and nothing else.
 pub(crate) fn policy() -> HeaderValue {
     static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
         let hash = data_encoding::BASE64.encode(&Sha256::digest(STYLE.as_bytes()));

@@ -29,7 +29,6 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) const PEM_LEN_MAX: u64 = 1 << 20;
 
-/// Set by the administrator.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub connections_max: usize,

@@ -58,7 +58,6 @@ impl Problem {
         }
     }
 
-    /// The same request may soon succeed.
     pub(crate) fn is_temporary(&self) -> bool {
         matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
     }

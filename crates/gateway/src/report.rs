@@ -49,7 +49,6 @@ pub struct GatewayStatus {
     pub addresses: Vec<String>,
     pub tree: String,
     pub state: String,
-    /// Served now.
     pub revision: u64,
     pub expires: i64,
     pub connections: usize,

@@ -43,7 +43,6 @@ pub(crate) struct TreeRequest<'a> {
 }
 
 impl Responder {
-    /// Also returns a line for the log.
     pub(crate) async fn respond<B>(&self, request: &Request<B>) -> (Response<Body>, Option<String>) {
         let late = || Problem::new(StatusCode::GATEWAY_TIMEOUT, "no replica of the tree answered in time");
         let answered = tokio::time::timeout(self.deadline, self.answer(request)).await.unwrap_or_else(|_| Err(late()));

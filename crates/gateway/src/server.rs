@@ -37,7 +37,6 @@ pub struct GatewayOptions {
     pub limits: Limits,
     /// Limit for finding a file and its first bytes.
     pub deadline: Duration,
-    /// HTML files of the tree may run scripts.
     pub allows_scripts: bool,
 }
 
@@ -78,12 +77,10 @@ impl Gateway {
         }))
     }
 
-    /// Source of the metrics page and of the status. `addresses`: where the gateway listens.
     pub fn report(&self, addresses: Vec<String>) -> Arc<Report> {
         Arc::new(Report { addresses, tree: self.responder.tree.clone(), counters: self.counters.clone(), quota: self.quota.clone() })
     }
 
-    /// After an error, the old certificate stays in force.
     pub fn reload_certificates(&self) -> Result<(), TlsError> {
         self.tls.as_ref().map_or(Ok(()), Tls::reload)
     }
@@ -228,7 +225,6 @@ impl Activity {
         *self.0.lock() = tokio::time::Instant::now();
     }
 
-    /// Ends when there has been none for this long.
     async fn silence(&self, limit: Duration) {
         loop {
             let last = *self.0.lock();

@@ -130,12 +130,11 @@ impl PathTarget {
         if self.depth == 0 { "./".to_owned() } else { "../".repeat(self.depth) }
     }
 
-    /// Of the first `count` names, or of this file's directory URL.
+    /// URL of the directory with the first `count` names, or of this file's directory URL.
     pub(crate) fn directory(&self, count: usize) -> String {
         self.directory_in(&self.selector, count)
     }
 
-    /// The same directory in another revision.
     pub(crate) fn directory_in(&self, selector: &Selector, count: usize) -> String {
         let mut url = self.up() + &self.prefix_for(selector, count);
         for name in &self.names[..count] {

@@ -29,7 +29,6 @@ struct OwnTicket {
 
 /// Tickets of one user.
 pub struct DelegatedTickets {
-    /// The user: `alice@EXAMPLE.ORG`.
     pub client: String,
     /// A credential cache file (format version 4) with only these tickets.
     pub cache: Zeroizing<Vec<u8>>,
@@ -58,7 +57,6 @@ impl Delegation {
             // A key or policy may have changed since.
             self.own_ticket = None;
         }
-        // The library's functions left keys on the stack.
         wipe_stack();
         minted
     }

@@ -9,11 +9,9 @@
 
 use crate::keys::ContextKeys;
 
-/// Bytes before the data of a token.
 pub(crate) const TOKEN_HEADER_LEN: usize = 16;
 /// Random data before the plaintext.
 pub const CONFOUNDER_LEN: usize = 16;
-/// Bytes.
 pub(crate) const MIC_LEN_MAX: usize = TOKEN_HEADER_LEN + CHECKSUM_LEN_MAX;
 pub(crate) const CHECKSUM_LEN_MAX: usize = 24;
 

@@ -28,7 +28,6 @@ pub(crate) struct MountAudit {
 }
 
 impl MountAudit {
-    /// Opens or creates the trail. The rules must be valid.
     pub(crate) fn begin(config: &TrailConfig, point: &Path) -> Result<Self, TrailError> {
         let halt = Arc::new(Notify::new());
         let halted = halt.clone();

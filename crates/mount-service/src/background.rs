@@ -37,7 +37,6 @@ pub fn start_in_background(arguments: impl Iterator<Item = OsString>) -> Outcome
     })
 }
 
-/// Arguments of the background process. There are no options after `--`.
 fn arguments_behind(ours: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = ours.collect();
     let at = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());

@@ -146,7 +146,6 @@ async fn mount_and_serve<S: MountSource>(
     serve(mounted, client, orders, companions).await
 }
 
-/// Serves until a signal, an order of the supervisor or an unmount ends the mount.
 async fn serve<E: From<Failure> + From<vouch_tree_mount::MountError>>(
     mounted: Mounted,
     client: Arc<Client>,

@@ -266,7 +266,6 @@ impl Supervisor {
         }
     }
 
-    /// Lets another worker continue after the worker was killed.
     fn revive(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         self.deaths.retain(|at| at.elapsed() < DEATHS_PERIOD);
@@ -308,7 +307,6 @@ impl Supervisor {
         }
     }
 
-    /// Starts a worker that is ready to take the mount over.
     fn prepare(&self, limit: Duration) -> Result<Prepared, String> {
         let worker = WorkerProcess::spawn(&self.program, arguments_with(Role::Worker, &self.arguments), self.is_detached)
             .map_err(|error| format!("{}: {error}", self.program.display()))?;
@@ -372,7 +370,6 @@ fn signals(is_audited: bool) -> io::Result<UnixStream> {
     Ok(read)
 }
 
-/// Text of [`Word::Prepared`] and [`Word::TakeOver`].
 pub(crate) const EXCLUSIVE: &str = "exclusive";
 pub(crate) const KILLED: &str = "killed";
 

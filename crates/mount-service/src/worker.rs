@@ -16,7 +16,6 @@ use crate::plan::{MountPlan, MountSource};
 use crate::serve::Companions;
 use crate::supervisor::{EXCLUSIVE, KILLED};
 
-/// What a supervisor asks of a new worker.
 pub(crate) enum Task {
     Start(Arc<File>),
     TakeOver(OwnedFd, Arc<File>),
@@ -43,7 +42,6 @@ pub(crate) fn begin(is_detached: bool) -> Outcome<(Arc<Link>, Task)> {
     Ok((Arc::new(link), task))
 }
 
-/// What the supervisor asks of a worker that serves.
 pub(crate) struct Orders {
     link: Arc<Link>,
     orders: mpsc::UnboundedReceiver<Word>,
@@ -101,7 +99,6 @@ enum Opened {
     Namespace(HashMap<String, Arc<Tree>>),
 }
 
-/// Continues the mount of another worker.
 pub(crate) async fn take_over<S: MountSource>(
     plan: &MountPlan,
     source: &S,
@@ -172,7 +169,6 @@ fn journal_failure(error: &vouch_tree_mount::JournalError) -> Failure {
     Failure::io("taking the mount over", io::Error::other(error.to_string()))
 }
 
-/// Reports a failure to the supervisor before this process ends with it.
 pub(crate) fn report(link: &Link, failure: &impl std::fmt::Display) {
     let _ = link.send(Word::Refused, &failure.to_string(), &[]);
 }

@@ -117,7 +117,6 @@ impl WorkerProcess {
     }
 }
 
-/// Whether a worker died instead of ending: by a signal, or by a panic.
 pub(crate) fn was_killed(status: ExitStatus) -> bool {
     status.signal().is_some() || status.code() == Some(PANIC_CODE)
 }

@@ -109,7 +109,6 @@ struct State {
     next_offer_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
-    /// Tokens of calls that wait for a new context.
     denied_calls: Vec<u64>,
     is_renewing_context: bool,
     /// No sequence numbers are left. The context is replaced after its calls in flight.

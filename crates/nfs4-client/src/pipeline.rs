@@ -38,7 +38,6 @@ impl Connection {
     }
 }
 
-/// Bytes to send, and the number already written.
 #[derive(Default)]
 struct Output {
     bytes: Writer,

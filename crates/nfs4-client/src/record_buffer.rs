@@ -69,7 +69,6 @@ impl RecordBuffer {
         self.is_drained
     }
 
-    /// Received bytes that are not taken yet.
     pub(crate) const fn buffered_len(&self) -> usize {
         self.end - self.start
     }

@@ -50,7 +50,7 @@ impl Connection {
         self.peer
     }
 
-    /// Once, before the first call.
+    /// Call it once, before the first call.
     pub fn set_tls(&self, peer: TlsPeer) {
         let set = self.tls.set(peer);
         debug_assert!(set.is_ok(), "a connection has one handshake");

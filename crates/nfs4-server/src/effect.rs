@@ -15,7 +15,8 @@ pub enum Unreachable {
 }
 
 pub enum Effect {
-    /// Then call `Server::callback_reply` exactly once, with the RPC reply or with [`Unreachable`].
+    /// Send, then call `Server::callback_reply` exactly once, with the RPC reply or with
+    /// [`Unreachable`].
     Callback {
         id: CallbackId,
         to: CallbackTo,

@@ -52,7 +52,7 @@ pub struct Tick {
     pub next_due_ms: u64,
 }
 
-/// Then GETATTR answers DELAY.
+/// After this wait GETATTR answers DELAY.
 pub(crate) const HOLDER_WAIT_MS: u64 = 100;
 const HOLDER_WAITERS_MAX: u32 = 4;
 const ERRORS_MAX: usize = 64;
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// At most once.
+    /// Call it at most once.
     pub fn set_callback_contexts(&self, contexts: Arc<dyn CallbackContexts>) {
         self.state.lock().set_callback_contexts(contexts.clone());
         let set = self.callback_contexts.set(contexts);
@@ -176,7 +176,7 @@ impl Server {
         effects
     }
 
-    /// Few calls wait; others answer DELAY.
+    /// Few calls wait; the others answer DELAY.
     pub(crate) fn await_holder(&self, file: &FileKey, by: Option<ClientKey>) {
         if self.awaiting.fetch_add(1, Ordering::Relaxed) < HOLDER_WAITERS_MAX {
             let mut state = self.state.lock();

@@ -5,7 +5,6 @@ use crate::macros::{wire_newtype, wire_struct};
 use crate::{Bytes, List, Status, Wire};
 
 pub const NAME_LEN_MAX: usize = 255;
-/// Accepted by the decoder.
 pub(crate) const NAME_WIRE_LEN_MAX: usize = 8192;
 /// A Linux path of 4,096 bytes has fewer components.
 pub(crate) const PATH_COMPONENTS_MAX: usize = 2048;

@@ -82,7 +82,6 @@ pub struct ReplyWriter {
 }
 
 impl ReplyWriter {
-    /// The caller appends the results.
     pub fn begin(w: &mut Writer, tag: &[u8]) -> Self {
         let status_at = w.len();
         w.u32(0);

@@ -75,7 +75,6 @@ macro_rules! wire_bits {
                 self.0 & other.0 == other.0
             }
 
-            /// True if any bit of `other` is set.
             pub const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
             }
@@ -291,7 +290,6 @@ macro_rules! operations {
         }
 
         impl<$lt> Args<$lt> {
-            /// Decodes number and arguments of one operation.
             pub fn decode(minor: u32, r: &mut Reader<$lt>) -> Result<Self, Error> {
                 let op = Op(r.u32()?);
                 if op.since().is_none_or(|since| since > minor) {

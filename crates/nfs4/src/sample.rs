@@ -12,7 +12,6 @@ impl Sampler {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Half of the numbers are at the edges of the range.
     pub fn number(&mut self) -> u64 {
         match self.word() % 4 {
             0 => 0,

@@ -38,7 +38,6 @@ pub struct RecordMarks {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// More input is needed.
     More,
     /// At least one byte of the record; see [`RecordMarks::took`].
     Bytes(usize),

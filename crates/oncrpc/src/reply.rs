@@ -20,7 +20,6 @@ pub enum ReplyBody<'a> {
 /// RFC 5531 §9, `accept_stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted<'a> {
-    /// Encoded results.
     Success(&'a [u8]),
     ProgUnavail,
     ProgMismatch {

@@ -222,7 +222,6 @@ impl Replica {
 
 const NOT_FOUND_RECORD: [u8; 4] = NOT_FOUND.to_be_bytes();
 
-/// Record mark, reply header, number of handles.
 const REPLY_HEAD_LEN: usize = 4 + 24 + 4;
 
 fn push_reply(reply: &Reply<'_>, output: &mut Output<ServedFile>) {

@@ -29,7 +29,6 @@ impl After {
     }
 }
 
-/// End of a wait for data from elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fetched {
     Complete,

@@ -35,14 +35,14 @@ pub(super) const HEAD_LEN_MAX: usize = 8 * 1024;
 /// The most undecoded input of a connection.
 pub(super) const READ_LEN_MAX: usize = 8 * 1024;
 
-/// Decoding pauses here. A request adds at most two a handle, so a queue stays below 256 pieces, or
-/// 8 KiB.
+/// Decoding pauses here. A request adds at most two pieces a handle, so a queue stays below 256
+/// pieces, or 8 KiB.
 pub(super) const PIECES_MAX: usize = 64;
 
-/// Decoding pauses here. The bytes are in files, not in memory.
+/// Decoding pauses at this length of output. The bytes are in files, not in memory.
 pub(super) const OUTPUT_LEN_MAX: u64 = 4 << 20;
 
-/// Decoding pauses here: small answers in a row share a piece.
+/// Decoding pauses at this length of reply heads: small answers in a row share a piece.
 pub(super) const OWN_LEN_MAX: u64 = 8 * 1024;
 
 /// Undecoded input, an incomplete request, pieces, reply headers.
@@ -65,7 +65,8 @@ pub(super) const TURN_ACCEPTS_MAX: u32 = 64;
 /// Within `stall_max`: 64 KiB in 30 s is 2 KiB/s, slower than any usable link.
 pub(super) const STALL_LEN_MIN: u64 = 64 * 1024;
 
-/// While over nine tenths of `connections_max` are in use: idle peers cannot exclude others.
+/// Idle limit while over nine tenths of `connections_max` are in use: idle peers cannot exclude
+/// others.
 pub(super) const IDLE_CROWDED_MAX: Duration = Duration::from_secs(5);
 
 /// Pause after a lack of descriptors or memory: an immediate retry would only burn a core.

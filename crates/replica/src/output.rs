@@ -66,7 +66,6 @@ impl<F: Clone + PartialEq> Output<F> {
         }
     }
 
-    /// Skips the first `from` bytes.
     pub(super) fn push_shared(&mut self, bytes: Arc<[u8]>, from: usize) {
         if from < bytes.len() {
             self.len += (bytes.len() - from) as u64;
@@ -109,7 +108,6 @@ impl<F: Clone + PartialEq> Output<F> {
         }
     }
 
-    /// Bytes, without shared ones.
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
         let own = |piece: &Piece<F>| if let Piece::Own { bytes, .. } = piece { bytes.capacity() } else { 0 };

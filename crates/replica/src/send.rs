@@ -60,7 +60,6 @@ impl SendBuffer {
     }
 }
 
-/// One system call; the caller advances `output`.
 pub(super) fn step<F: AsFd + Clone + PartialEq>(
     socket: BorrowedFd<'_>,
     output: &Output<F>,

@@ -66,7 +66,7 @@ impl Tls {
         }
     }
 
-    /// Also of the files that they are links to.
+    /// Directories of the files, and of those that they are links to.
     pub(super) fn directories(&self) -> Vec<PathBuf> {
         let files = [&self.files.certificate, &self.files.key];
         let linked = files.iter().filter_map(|file| file.canonicalize().ok());
@@ -101,7 +101,6 @@ impl TlsFiles {
     }
 }
 
-/// TLS session of one connection.
 pub(super) struct Session {
     tls: ServerConnection,
     /// Output bytes whose records have not all left.

@@ -334,8 +334,8 @@ impl Peer {
         }
     }
 
-    /// Once after each read: a served client soon asks again or leaves, and short connections never
-    /// need epoll.
+    /// Reads again instead of waiting for an event, once after each read: a served client soon asks
+    /// again or leaves, and short connections never need epoll.
     fn may_look_again(&mut self) -> bool {
         let may = self.interest.is_none() && !self.queued && self.writable && !std::mem::replace(&mut self.looked_again, true);
         self.readable |= may;
@@ -444,7 +444,7 @@ impl Peer {
             self.tls = Some(Session::new(&tls.config()).map_err(|_| Fault::BadRequest)?);
         }
         let Some(tls) = &mut self.tls else {
-            // Before the request is read.
+            // Clear text is refused before the request is read.
             return if scratch.shared.is_tls_only { Err(Fault::ClearText) } else { Ok(false) };
         };
         tls.receive(&scratch.read_buffer[..n]).map_err(|error| {

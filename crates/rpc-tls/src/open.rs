@@ -139,7 +139,6 @@ impl Opener {
         }
     }
 
-    /// True if the peer wants new keys from us.
     fn message(&mut self, message: &[u8]) -> Result<bool, TlsError> {
         match message {
             [KEY_UPDATE, 0, 0, 1, request @ (0 | 1)] => {

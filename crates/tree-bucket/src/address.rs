@@ -5,7 +5,6 @@ use vouch_tree_store::{BucketError, BucketErrorKind};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) bucket: String,
-    /// Has no slashes at its ends; may be empty.
     pub(crate) prefix: String,
 }
 

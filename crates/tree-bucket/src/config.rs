@@ -14,7 +14,6 @@ use crate::address::Address;
 
 const WORK_DIR_VARIABLE: &str = "VOUCH_BUCKET_DIR";
 
-/// Bytes of cached packs for a bucket.
 const CACHE_LEN_VARIABLE: &str = "VOUCH_BUCKET_CACHE";
 
 pub(crate) struct Config {

@@ -51,7 +51,7 @@ pub fn open(address: &str) -> io::Result<Arc<dyn BucketDatabase>> {
 pub(crate) struct Session {
     pub(crate) objects: Arc<Objects>,
     work_dir: PathBuf,
-    /// Of the work directory. The holder of its file lock may take over its bucket lock.
+    /// Name of the work directory. The holder of its file lock may take over its bucket lock.
     pub(crate) id: String,
     known: Mutex<Known>,
     /// The bucket may have objects that no manifest names.

@@ -15,7 +15,6 @@ use crate::database::Session;
 use crate::objects::{Expected, Found, LOCK};
 use crate::runtime::{self, Task};
 
-/// Waits up to `wait` for the holder.
 pub(crate) fn take(session: &Arc<Session>, wait: Duration) -> io::Result<BucketLock> {
     let deadline = Instant::now() + wait;
     let taken = session.clone();
@@ -56,7 +55,7 @@ impl Drop for Guard {
 }
 
 impl Session {
-    /// `true`: an earlier writer has left it.
+    /// Also returns true if an earlier writer has left the lock.
     async fn take_lock(&self, deadline: Instant) -> io::Result<(String, bool)> {
         let held = content(&self.id, HELD, 0);
         let mut has_leftovers = false;

@@ -65,7 +65,6 @@ impl Objects {
         BucketError { kind: BucketErrorKind::Invalid, text }.into()
     }
 
-    /// Writes in one request; returns the tag.
     pub(crate) async fn put(&self, object: &str, bytes: Bytes, expected: Expected) -> Result<String, Error> {
         let mode = match expected {
             Expected::Nothing => PutMode::Create,

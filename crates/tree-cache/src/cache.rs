@@ -59,7 +59,6 @@ pub(crate) struct Counters {
 pub struct CacheCounts {
     /// Requests with all bytes present.
     pub hits: u64,
-    /// Frames and bytes.
     pub fetched: u64,
     pub fetched_len: u64,
     pub failed: u64,

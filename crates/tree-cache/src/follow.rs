@@ -94,7 +94,6 @@ impl TreeCache {
         Ok(())
     }
 
-    /// Frames that the offer of a revision includes.
     async fn prefetch(self: &Arc<Self>, view: &RemoteView) {
         let mut wanted: Vec<Wanted> = Vec::new();
         for handle in view.companions() {
@@ -217,5 +216,4 @@ const PART_LEN: u64 = 8 << 20;
 /// Estimate: some bytes for each pack and revision.
 const MANIFEST_LEN: u64 = 64 << 10;
 
-/// Minimum space for packs.
 const ROOM_MIN: u64 = 16 << 20;

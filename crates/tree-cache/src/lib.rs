@@ -31,7 +31,6 @@ pub struct CacheOptions {
     pub name: TreeName,
     /// One process at a time.
     pub dir: PathBuf,
-    /// Bytes of manifest, index and packs.
     pub quota: u64,
     pub tree: TreeOptions,
     pub refresh: Duration,

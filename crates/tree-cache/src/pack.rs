@@ -63,7 +63,6 @@ impl CachedPack {
         }
     }
 
-    /// Empty, in the place of this one.
     pub(crate) fn successor(&self, serial: u64) -> Self {
         let count = self.table.places.len();
         Self {
@@ -80,7 +79,6 @@ impl CachedPack {
         }
     }
 
-    /// The file if it has all frames, else the missing ones.
     pub(crate) fn cover(self: &Arc<Self>, frames: impl Iterator<Item = usize> + Clone) -> Result<Arc<PackFile>, Wanted> {
         let mut missing: Vec<usize> = frames.clone().filter(|frame| !self.present.get(*frame)).collect();
         if missing.is_empty() || self.inherited.is_some() {

@@ -16,7 +16,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Record with its padding.
     pub(crate) fn record(&self) -> Range<u64> {
         let start = u64::from(self.offset);
         start..start + RECORD_HEAD_LEN as u64 + u64::from(self.len).next_multiple_of(4)
@@ -31,7 +30,6 @@ pub(crate) struct PackTable {
 }
 
 impl PackTable {
-    /// Numbers of the frames with a byte in the range.
     pub(crate) fn overlapping(&self, range: &Range<u64>) -> Range<usize> {
         let first = self.places.partition_point(|place| place.record().end <= range.start);
         let end = self.places.partition_point(|place| u64::from(place.offset) < range.end);

@@ -165,7 +165,6 @@ fn missing_cause(refused: Option<&str>) -> String {
     }
 }
 
-/// Advice for refusals whose own message has none.
 const fn advice(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Malformed(_) | Refusal::Forged(_) => "; check that the name is complete, or name another replica with --replica",

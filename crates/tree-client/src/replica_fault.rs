@@ -47,7 +47,6 @@ pub(crate) struct FaultReporter {
     pub(crate) tree: TreeName,
 }
 
-/// A refresh does not repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastFault {
     Stale(u64),

@@ -15,7 +15,6 @@ use crate::{Error, ErrorClass, Result, Tree};
 
 const FRAMES_IN_FLIGHT_MAX: usize = 512;
 
-/// Threads that hash, decode and write frames.
 const BLOCKING_MAX: usize = 8;
 
 const RETRY_PAUSES: [Duration; 4] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(8), Duration::from_secs(20)];

@@ -208,7 +208,6 @@ impl Tree {
         }
     }
 
-    /// Reads memory, disk cache or network. `len_expected` sizes batches.
     pub(crate) async fn frame_by(
         &self,
         kind: FrameKind,

@@ -14,7 +14,6 @@ pub struct MountConfig {
     pub options: MountOptions,
 }
 
-/// The defaults suit most uses.
 #[derive(Clone)]
 pub struct MountOptions {
     /// Access of other users. `None`: only if root mounts. Needs user_allow_other in

@@ -6,7 +6,6 @@ pub(crate) enum Cookie {
     Start,
     AfterSelf,
     Entry {
-        /// [`tag_of`] the directory.
         tag: u32,
         number: u64,
     },

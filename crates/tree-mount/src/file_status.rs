@@ -16,7 +16,6 @@ pub(crate) fn is_reserved(name: &[u8]) -> bool {
 }
 
 impl MountState {
-    /// Reads memory and disk cache only.
     pub(crate) fn file_status(&self, id: NodeId, name: &[u8]) -> Result<Vec<u8>, OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         let volume = view.volume.as_ref().ok_or(OpError::NoData)?;

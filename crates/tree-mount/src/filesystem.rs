@@ -99,7 +99,6 @@ impl Filesystem for FuseFilesystem {
                 let _ = config.add_capabilities(wish);
             }
         }
-        // Optional.
         for wish in [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,

@@ -17,7 +17,6 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use crate::journal::record::KernelRecord;
 
-/// The mount of `device` began in another process.
 pub(crate) fn resume_session<F: Filesystem>(
     filesystem: F,
     device: &OwnedFd,

@@ -26,7 +26,6 @@ pub(crate) struct KernelNotices {
 }
 
 impl KernelNotices {
-    /// [`run`] takes the receiver once there is a session.
     pub(crate) fn channel() -> (Self, mpsc::Receiver<Notice>) {
         let (notices, receiver) = mpsc::channel();
         (Self { notices }, receiver)
@@ -44,7 +43,6 @@ impl KernelNotices {
     }
 }
 
-/// Ends when all senders are dropped.
 pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("vouch-notify".into()).spawn(move || {
         for notice in notices {

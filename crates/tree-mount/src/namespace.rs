@@ -213,7 +213,6 @@ impl Namespace {
         Err(OpError::Unfit("too many trees in use"))
     }
 
-    /// True if there is a free place.
     fn evict(&self, state: &MountState) -> bool {
         let mut entries = self.entries.lock();
         if entries.len() < ENTRIES_MAX {

@@ -75,7 +75,6 @@ struct Node<V> {
     /// Source of the number; 0: derived from the path.
     link_group: u64,
     lookups: u64,
-    /// The root of the mount, which is never removed.
     is_pinned: bool,
 }
 
@@ -359,7 +358,6 @@ impl<V> Inner<V> {
         }
     }
 
-    /// Removes a node that is not held, and unused directories above.
     fn drop_unused(&mut self, id: NodeId) {
         let mut queue = vec![id];
         while let Some(id) = queue.pop() {

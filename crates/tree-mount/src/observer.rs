@@ -21,7 +21,6 @@ pub enum Operation {
     Close,
 }
 
-/// The process behind an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub uid: u32,
@@ -87,10 +86,9 @@ pub type Recorded = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub trait Observer: Send + Sync {
     fn wants(&self, operation: Operation) -> bool;
 
-    /// Before the reply, which waits for the returned future. At the deadline the reply is EIO. A
-    /// close does not wait.
+    /// Called before the reply, which waits for the returned future. At the deadline the reply is
+    /// EIO. A close does not wait.
     fn observe(&self, observation: &Observation<'_>) -> Option<Recorded>;
 
-    /// Must not block.
     fn tree_event(&self, event: &TreeEvent<'_>);
 }

@@ -77,8 +77,8 @@ impl MountState {
         }
     }
 
-    /// Before the new revision is shown. Long updates continue in the background; opens of the file
-    /// wait.
+    /// Called before the new revision is shown. Long updates continue in the background; opens of
+    /// the file wait.
     pub(crate) async fn update_open_files(self: &Arc<Self>, volume: &Arc<Volume>) {
         for id in self.open_files.all_passthrough() {
             let is_ours = self.volume_of(id).is_some_and(|v| Arc::ptr_eq(&v, volume));

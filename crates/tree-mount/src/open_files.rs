@@ -30,7 +30,6 @@ pub(crate) struct BackingFile {
     /// `None`: opened by another process, and not found by this one.
     pub(crate) whole: tokio::sync::Mutex<Option<WholeFile>>,
     pub(crate) blob: Blob,
-    /// Inode number of the copy in the disk cache.
     pub(crate) inode: u64,
     pub(crate) id: Backing,
 }

@@ -56,7 +56,7 @@ impl ObserverState {
         journal.append(files.iter().map(|(handle, file)| file.record(*handle)));
     }
 
-    /// The kernel must not read directly.
+    /// True if the observer wants reads or closes: the kernel must not read directly.
     pub(crate) fn counts_reads(&self) -> bool {
         self.observer.wants(Operation::Read) || self.observer.wants(Operation::Close)
     }

@@ -60,7 +60,7 @@ impl MountState {
         Err(OpError::Unfit("the directory changes faster than it can be read"))
     }
 
-    /// With the time for which the kernel may cache them.
+    /// Also returns the time for which the kernel may cache them.
     pub(crate) async fn attributes(&self, id: NodeId) -> Result<(FileAttr, Duration), OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         let left = match &view.volume {

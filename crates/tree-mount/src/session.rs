@@ -150,7 +150,6 @@ async fn mount(point: PathBuf, state: (Arc<MountState>, mpsc::Receiver<Notice>),
     starting.await.map_err(failed)?
 }
 
-/// End of a session, and its thread.
 pub(crate) type Serving = (oneshot::Receiver<io::Result<()>>, JoinHandle<()>);
 
 pub(crate) fn serve(
@@ -231,7 +230,7 @@ impl Mounted {
     /// The system refuses.
     pub async fn unmount(mut self) -> Result<(), MountError> {
         self.detach_once()?;
-        // Open files keep the session.
+        // Open files keep the session, so do not wait for them.
         let _ = tokio::time::timeout(GRACE, &mut self.ended).await;
         Ok(())
     }

@@ -30,7 +30,6 @@ pub(crate) struct MountState {
     pub(crate) options: MountOptions,
     pub(crate) error_log: ErrorLog,
     pub(crate) kind: MountKind,
-    /// The kernel was told that there are no extended attributes.
     pub(crate) without_xattrs: bool,
     pub(crate) wants_passthrough: bool,
     pub(crate) open_files: OpenFiles,
@@ -54,7 +53,6 @@ pub(crate) enum MountKind {
 }
 
 pub(crate) enum LookupResult {
-    /// Attributes, and the time for which the kernel may cache them.
     File(FileAttr, Duration),
     /// Proven; with the time for which the kernel may cache it.
     Nothing(Duration),

@@ -75,7 +75,6 @@ impl ReplicaReport {
     }
 }
 
-/// While the mount is served.
 #[derive(Clone)]
 pub struct MountMonitor {
     pub(crate) point: PathBuf,

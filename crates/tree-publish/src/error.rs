@@ -75,7 +75,6 @@ impl Error {
         matches!(self, Self::Unreadable { .. } | Self::Changed { .. } | Self::Unsupported { .. })
     }
 
-    /// Omits the path, for the list of skipped files.
     pub(crate) fn why(&self) -> String {
         match self {
             Self::Unreadable { doing, source, .. } => format!("cannot {doing}: {source}"),

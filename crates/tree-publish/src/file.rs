@@ -150,7 +150,6 @@ impl LargeContent {
     }
 }
 
-/// `size`: of the whole file.
 pub(crate) fn read_group(
     frames: &Frames<'_>,
     file: BorrowedFd<'_>,

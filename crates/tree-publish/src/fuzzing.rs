@@ -4,7 +4,6 @@ use vouch_xdr::Xdr as _;
 
 use crate::record::Record;
 
-/// Panics if a record does not round-trip.
 pub fn stat_record(bytes: &[u8]) {
     let Ok(record) = Record::from_xdr(bytes) else { return };
     assert!(record.prints.len() <= bytes.len(), "more entries than bytes");

@@ -15,7 +15,6 @@ use crate::listing::Listing;
 use crate::pages::{Outcome, Pages, PagesError};
 use crate::record::{Earlier, Record};
 
-/// Its parents form its path.
 #[derive(Debug)]
 pub(crate) struct Node {
     /// Parent and index there; `None` for the root and during drop.
@@ -218,7 +217,6 @@ impl Node {
         Ok(Next::Finish(Box::new(Finished { snapshot, record, same, vanished, repeats })))
     }
 
-    /// Compares with what was just read.
     pub(crate) fn repeat(&self, record: Record) {
         self.repeated.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();

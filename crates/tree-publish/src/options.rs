@@ -98,7 +98,6 @@ impl Progress {
         self.dirs.load(Ordering::Relaxed)
     }
 
-    /// Sizes of these files, read or not.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

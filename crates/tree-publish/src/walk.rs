@@ -342,5 +342,4 @@ pub(crate) fn opaque_components(options: &Options) -> Result<Vec<Vec<Vec<u8>>>, 
 /// Entries of a job: worth its overhead, small enough to share.
 const CHUNK_LEN: usize = 256;
 
-/// Limit for a changing directory or file.
 pub(crate) const REPEAT_COUNT_MAX: u32 = 3;

@@ -23,7 +23,8 @@ use crate::{Database, Error, FrameSource, Result, Snapshot};
 
 pub struct CollectOptions<'a> {
     pub lock_wait: Duration,
-    /// For readers of an earlier manifest of a bucket. In directories, open files stay readable.
+    /// Objects of a bucket stay this long for readers of an earlier manifest. In directories, open
+    /// files stay readable.
     pub grace: Duration,
     /// Age from which data of an interrupted writer is removed.
     pub unfinished_age_max: Duration,

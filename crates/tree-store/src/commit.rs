@@ -70,7 +70,7 @@ impl Writer {
         self.write_generation(&mut committed, next, None)
     }
 
-    /// Sent to clients instead of earlier ones.
+    /// The statements are sent to clients instead of earlier ones.
     pub fn set_statements(&self, statements: Vec<Vec<u8>>) -> Result<()> {
         self.check_unbroken()?;
         check_limit("statements", statements.len(), manifest::STATEMENT_COUNT_MAX)?;
@@ -120,7 +120,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns segments that `next` no longer names.
     fn make_durable(
         &self,
         streams: &mut [MutexGuard<'_, PackStream>; 2],
@@ -187,7 +186,8 @@ impl Writer {
         }
     }
 
-    /// Of a bucket, local copies only. The next writer cleans up after a failure.
+    /// Unlinks files that no manifest names; of a bucket, local copies only. The next writer cleans
+    /// up after a failure.
     fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
         let file_factory = &self.file_factory;
         let segments = obsolete.iter().map(|segment| file_factory.layout.segment(segment.id()));

@@ -78,7 +78,6 @@ impl Error {
         Self::Damaged { path: path.to_owned(), what: what.into() }
     }
 
-    /// Damaged or missing data of the database.
     pub fn as_damage(&self) -> Option<String> {
         match self {
             Self::Damaged { path, what } => Some(format!("{}: {what}", path.display())),

@@ -28,7 +28,6 @@ impl Layout {
         self.bucket.as_ref()
     }
 
-    /// A bucket has its own disk.
     pub(crate) fn disk(&self, local: &Arc<dyn Disk>) -> Arc<dyn Disk> {
         self.bucket.as_ref().map_or_else(|| local.clone(), |bucket| bucket.disk())
     }
@@ -42,7 +41,6 @@ impl Layout {
         }
     }
 
-    /// A bucket's packs are read from local copies.
     pub(crate) fn readable_pack(&self, class: PackClass, id: u32) -> Result<PathBuf> {
         let path = self.pack(class, id);
         match &self.bucket {

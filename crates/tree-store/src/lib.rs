@@ -1,9 +1,4 @@
-//! Storage for frames of published trees: packs and an index on disk, or memory, with the writer's
-//! lock, crash recovery and garbage collection. Only marking ([`Database::collect`],
-//! [`Database::verify`]) decodes frames. Reads verify nothing: see [`vouch_tree::frame::open`] and
-//! `vouch_tree::verify`.
-//!
-//! `docs/formats/store.md` describes the files byte by byte.
+//! The system releases a writer's lock when the process ends.
 
 #![allow(missing_docs, reason = "documents say what names do not")]
 

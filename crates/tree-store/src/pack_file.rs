@@ -75,7 +75,7 @@ pub fn pack_header(path: &str, iv: &Iv) -> [u8; pack::HEADER_LEN] {
     pack::header(parse_pack_name(name).map_or(PackClass::Data, |(class, _)| class), iv)
 }
 
-/// Meanwhile a commit may move a bucket's pack to the cache, which may evict it.
+/// A commit may move a bucket's pack to the cache, which may evict it, between look-up and open.
 fn open_pack(layout: &Layout, class: PackClass, id: u32) -> Result<(PathBuf, File)> {
     let mut attempts = if layout.bucket().is_some() { ATTEMPTS_MAX } else { 1 };
     loop {
@@ -123,7 +123,6 @@ impl Location {
         self.pack.id == before.pack.id && self.offset == before.end()
     }
 
-    /// Does not verify.
     pub fn read_frame(&self) -> Result<Vec<u8>> {
         let mut record = Vec::new();
         self.read_record(&mut record)?;
@@ -142,7 +141,6 @@ impl Location {
     }
 }
 
-/// Bounded, with second-chance eviction.
 #[derive(Debug)]
 pub(crate) struct PackFiles {
     open_count_max: usize,

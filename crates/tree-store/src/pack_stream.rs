@@ -26,7 +26,6 @@ pub(crate) struct FileFactory {
 }
 
 impl FileFactory {
-    /// Never used before.
     pub(crate) fn take_number(&self, counter: &AtomicU32) -> Result<u32> {
         let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
         taken.map_err(|n| Error::Limit { what: "files created in this database", found: n.into(), max: u32::MAX.into() })

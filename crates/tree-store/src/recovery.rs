@@ -123,7 +123,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Named packs exist and have their lengths.
     fn unnamed_packs(&self) -> Result<Vec<(u32, PackClass)>> {
         let layout = &self.file_factory.layout;
         let mut named: HashMap<u32, PackMeta> = self.committed.lock().packs.iter().map(|pack| (pack.id, *pack)).collect();

@@ -63,7 +63,6 @@ impl RemoteView {
         &self.manifest.iv
     }
 
-    /// Grows with each commit.
     pub fn generation(&self) -> u64 {
         self.manifest.generation
     }

@@ -10,7 +10,6 @@ use crate::pack::{PackScan, Scanned};
 use crate::view::View;
 use crate::{Error, Result, Snapshot};
 
-/// One pass over the packs of a generation.
 #[derive(Debug)]
 pub struct Scrub<'a> {
     snapshot: &'a Snapshot,
@@ -24,7 +23,6 @@ pub struct ScrubbedPack {
     pub path: PathBuf,
     /// Indexed here, but missing or changed.
     pub damaged_frames: u64,
-    /// The first problem, as text.
     pub problem: Option<String>,
 }
 

@@ -34,7 +34,6 @@ pub fn read_segment(path: &Path) -> Result<SegmentBytes> {
 }
 
 impl SegmentBytes {
-    /// Sorted by handle.
     pub fn records(&self) -> impl Iterator<Item = (BlockHandle, [u8; RECORD_LEN])> {
         let bytes = match &self.0.source {
             Source::Memory(bytes) => &bytes[HEADER_LEN..HEADER_LEN + self.0.count * RECORD_LEN],

@@ -59,7 +59,6 @@ impl Snapshot {
         self.layout.name()
     }
 
-    /// The database, or the work directory of a bucket.
     pub fn local_dir(&self) -> &Path {
         self.layout.root()
     }

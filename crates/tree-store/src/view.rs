@@ -24,7 +24,6 @@ pub struct View {
 }
 
 impl View {
-    /// Starts at 1.
     pub fn generation(&self) -> u64 {
         self.manifest.generation
     }
@@ -100,7 +99,6 @@ impl View {
         }
     }
 
-    /// Costs one system call.
     pub(crate) fn is_current(&self, layout: &Layout) -> Result<bool> {
         let path = layout.manifest();
         let metadata = std::fs::metadata(&path).map_err(Error::io("look at", &path))?;

@@ -66,7 +66,6 @@ pub struct Writer {
     pub(crate) streams: [Mutex<PackStream>; 2],
     pub(crate) index: RwLock<Arc<RunIndex>>,
     pub(crate) index_edit: Mutex<()>,
-    /// The manifest in force. Locked before the streams.
     pub(crate) committed: Mutex<Manifest>,
     pub(crate) files: PackFiles,
     pub(crate) counts: Counts,
@@ -87,7 +86,6 @@ pub(crate) struct RunIndex {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Orphans {
     Adopt,
-    /// Removes older files; a later writer adopts the others.
     Drop(Duration),
 }
 
@@ -155,7 +153,6 @@ impl Writer {
         self.committed.lock().companions.clone()
     }
 
-    /// Counts since the last commit.
     pub fn progress(&self) -> PutCounts {
         self.counts.read()
     }
@@ -165,7 +162,6 @@ impl Writer {
         self.adopted
     }
 
-    /// The database, or the work directory of a bucket.
     pub fn path(&self) -> &Path {
         self.file_factory.layout.root()
     }
@@ -231,7 +227,6 @@ impl Writer {
         if is_due { self.checkpoint() } else { Ok(()) }
     }
 
-    /// Syncs without the stream's lock.
     fn sync_overdue(&self, stream: &Mutex<PackStream>) -> Result<()> {
         let overdue = stream.lock().oldest_overdue();
         if let Some(overdue) = overdue {

@@ -20,7 +20,6 @@ pub(crate) fn acl_in(xattrs: &Xattrs, kind: PosixAclKind) -> Result<PosixAcl> {
     Ok(acl)
 }
 
-/// Entries of 8 bytes: tag, permissions, user or group.
 fn decode(value: &[u8]) -> Option<PosixAcl> {
     let (version, entries) = value.split_first_chunk()?;
     let (entries, rest) = entries.as_chunks::<8>();

@@ -67,7 +67,8 @@ impl Core {
         }
     }
 
-    /// If the revision has expired, a call that may wait asks the replicas first.
+    /// Starts a call in the newest valid revision. If it has expired, a call that may wait asks the
+    /// replicas first.
     pub(crate) fn begin_call(&self, blocking: Blocking) -> Result<CallContext<'_>> {
         let revision = match self.tree.revision() {
             Ok(revision) => revision,
@@ -113,7 +114,7 @@ impl Core {
         (revision, generation)
     }
 
-    /// Once more in the next revision if replicas dropped what `work` needs.
+    /// Repeats `work` once in the next revision if replicas dropped what it needs.
     pub(crate) fn with<T>(&self, blocking: Blocking, mut work: impl FnMut(&CallContext<'_>) -> Result<T>) -> Result<T> {
         let call = self.begin_call(blocking)?;
         match work(&call) {

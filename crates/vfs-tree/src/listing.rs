@@ -46,7 +46,6 @@ impl CallContext<'_> {
         if self.name_at(&directory.inode, cookie)?.is_some() {
             return Ok(Found::Number(cookie.number + 1));
         }
-        // The entry's position in a recent revision.
         for revision in self.core.earlier_revisions(self.generation) {
             let tree = &self.core.tree;
             let then = match self

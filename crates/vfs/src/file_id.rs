@@ -22,7 +22,7 @@ impl FileId {
     }
 }
 
-/// On this machine, while the file system is in use.
+/// Unique on this machine, while the file system is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SystemId(u64);
 

@@ -60,7 +60,8 @@ pub enum CreateHow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AccessOverride {
     None,
-    /// The client runs the program. Not together with writing.
+    /// Execute permission allows reading, because the client runs the program. Not together with
+    /// writing.
     Execute,
     /// Like `Execute`; and an owner keeps access after a chmod.
     Owner,
@@ -134,8 +135,8 @@ pub trait FileSystem: Send + Sync {
 
     fn read_link(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>>;
 
-    /// Entries after `cookie` (0: from the start; without `.` and `..`) until `each` breaks. The
-    /// entry at which it breaks counts as not listed. True at the end of the directory.
+    /// Lists entries after `cookie` (0: from the start; without `.` and `..`) until `each` breaks.
+    /// The entry at which it breaks counts as not listed. True at the end of the directory.
     fn read_directory(
         &self,
         caller: &Caller,
@@ -180,8 +181,8 @@ pub trait FileSystem: Send + Sync {
 
     fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)>;
 
-    /// If the name is still that file's. Leaves other files and non-empty directories, without an
-    /// error.
+    /// Removes the file only if the name is still its own. Leaves other files and non-empty
+    /// directories, without an error.
     fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()>;
 
     fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed>;
@@ -206,8 +207,8 @@ pub trait FileSystem: Send + Sync {
     /// `user.` attributes, without the prefix, sorted.
     fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>>;
 
-    /// Names in directories, attributes, ACLs, xattrs and new files (pass a new file and its
-    /// directory). Several files cost little more than one.
+    /// Makes names in directories, attributes, ACLs, xattrs and new files durable (pass a new file
+    /// and its directory). Several files cost little more than one.
     /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Blocking::Forbidden`] unless nothing
     /// has to be written. Skips removed files.
     fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()>;

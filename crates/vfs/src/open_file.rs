@@ -27,7 +27,7 @@ pub struct Written {
     pub stability: Stability,
 }
 
-/// The kernel can send it from its page cache without a copy.
+/// A part of a local file that the kernel can send from its page cache without a copy.
 #[derive(Clone, Debug)]
 pub struct FileSpan {
     pub file: Arc<File>,
@@ -65,7 +65,7 @@ pub enum Advice {
     DontNeed,
 }
 
-/// Regular. Methods use the opener's rights, checked at opening. Closed on drop.
+/// An open regular file. Methods use the opener's rights, checked at opening. Closed on drop.
 pub trait OpenFile: Send + Sync + Any {
     fn access(&self) -> OpenAccess;
 
@@ -77,9 +77,9 @@ pub trait OpenFile: Send + Sync + Any {
 
     fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written>;
 
-    /// `len` 0 means to the end. A disk error since the last call is returned once to each open
-    /// file. [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Blocking::Forbidden`] unless
-    /// nothing has to be written.
+    /// Makes writes to the range durable; `len` 0 means to the end. A disk error since the last
+    /// call is returned once to each open file. [`Error::WouldBlock`](crate::Error::WouldBlock) at
+    /// [`Blocking::Forbidden`] unless nothing has to be written.
     fn commit(&self, offset: u64, len: u64, blocking: Blocking) -> Result<()>;
 
     fn truncate(&self, size: u64) -> Result<()>;
@@ -101,7 +101,8 @@ pub trait OpenFile: Send + Sync + Any {
     /// Shares the blocks of `from` (in the same file system); `len` 0 means to its end. Atomic.
     fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()>;
 
-    /// If the file has no name. May notice late that others removed the name.
+    /// Bytes that a close frees if the file has no name. May notice late that others removed the
+    /// name.
     fn frees_when_closed(&self) -> u64 {
         0
     }

@@ -54,7 +54,6 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// For completions, man pages and tests.
 pub fn command() -> clap::Command {
     Cli::command()
 }

@@ -131,7 +131,6 @@ impl ClientArgs {
             || self.proxy.is_empty() && variables.iter().any(|name| std::env::var_os(name).is_some())
     }
 
-    /// The settings to check.
     pub(crate) fn settings(&self) -> ClientSettings {
         ClientSettings {
             state_directory: self.state_directory(),
@@ -196,7 +195,7 @@ async fn check_listed(tree: &Tree, listed: &TreePath) -> Result<(), vouch_tree_c
     if found.is_directory() { Ok(()) } else { Err(vouch_tree_client::Error::NotADirectory { path: listed.path.clone() }) }
 }
 
-/// The client does not hold them.
+/// Trees with key statements stay open until the process ends; the client does not hold them.
 static STATEMENT_TREES: Mutex<Vec<Arc<Tree>>> = Mutex::new(Vec::new());
 
 pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {

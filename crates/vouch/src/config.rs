@@ -17,7 +17,6 @@ pub(crate) fn complete(arguments: Vec<OsString>) -> Outcome<Applied> {
     vouch_config::complete(arguments, cli::command).map_err(|problems| first_of(&problems))
 }
 
-/// The failure of a command whose configuration has these faults.
 pub(crate) fn first_of(problems: &[Problem]) -> Failure {
     let (first, others) = problems.split_first().expect("called with a fault");
     let more = match others.len() {

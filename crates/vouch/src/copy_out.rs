@@ -23,7 +23,6 @@ pub(crate) struct Keep {
     pub(crate) devices: bool,
 }
 
-/// Statistics of one file, with the metadata that could not be set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Written {
     pub(crate) bytes: u64,

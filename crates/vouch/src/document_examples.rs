@@ -60,7 +60,6 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
                 word.get_or_insert_default();
             }
             (None, '#') if word.is_none() => break,
-            // `$(` begins a command of its own.
             (None, '$') if characters.peek() == Some(&'(') => (),
             (None, ' ' | '&' | '|' | ';' | '>' | '<' | '(' | ')') => {
                 words.extend(word.take());

@@ -70,7 +70,6 @@ pub(crate) enum Cause {
     Runner(vouch_bench::Error),
     /// Partial failure: the rest was done.
     Incomplete(String),
-    /// Stopped by a signal.
     Interrupted,
     Silent(Code),
 }

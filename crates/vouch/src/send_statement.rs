@@ -75,7 +75,6 @@ fn call(stream: &mut TcpStream, statement: &KeyStatement) -> Result<PutStatement
 
 const XID: u32 = 1;
 
-/// The reply has 32 bytes.
 const REPLY_LEN_MAX: usize = 1024;
 
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -39,7 +39,6 @@ pub(crate) struct StatementArgs {
 }
 
 impl StatementArgs {
-    /// True for an existing statement.
     pub(crate) const fn is_given(&self) -> bool {
         self.statement.is_some()
     }

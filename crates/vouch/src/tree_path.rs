@@ -13,7 +13,6 @@ use crate::exit::{Failure, Outcome};
 use crate::revision_options::RevisionArgs;
 use vouch_daemon::printable::printable;
 
-/// The path has any bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TreePath {
     pub(crate) name: TreeName,
@@ -227,7 +226,6 @@ mod tests {
         let (mut newest, mut chosen) = (open(false), open(true));
         publish(8);
         Database::collect(&db, CollectOptions::default()).expect("a collection");
-        // The replica and the client see the new revision; open objects stay at theirs.
         assert!(tree.refresh().await.expect("a newer revision"));
         assert_eq!(newest.revision.number(), 1);
         let Content::Regular { blob, .. } = newest.find(b"a/b7/file").await.expect("a file").content else { panic!("no file") };

@@ -15,7 +15,6 @@ use super::delivery_error::DeliveryError;
 use super::unacknowledged;
 use vouch_daemon::failure::{Failure, Outcome, chain};
 
-/// TLS to the collector. The files are PEM.
 #[derive(Debug, Default)]
 pub struct TlsOptions {
     /// CAs that may sign the collector's certificate; no others are trusted.
@@ -81,7 +80,6 @@ impl TlsOptions {
         Ok(options.require_tls(true))
     }
 
-    /// Name that the collector's certificate must have.
     pub(super) fn expected_name(&self, host: &str) -> Outcome<ServerName<'static>> {
         match &self.name {
             Some(name) => Ok(name.clone()),

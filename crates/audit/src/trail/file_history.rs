@@ -67,7 +67,6 @@ impl FileHistory {
             .spans
             .iter()
             .any(|span| (span.from..=span.until).contains(&Moment::of(record)) && (span.path == record.path || span.path == record.path2));
-        // The record of a copy has the source's id and both names.
         let has_second_path = is_move(record) || [COPY, CLONE].contains(&record.operation);
         is_named && (is_file || !has_file_id(record) || has_second_path)
     }

@@ -176,7 +176,6 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Returns the secret that the coordinator has sent under the ticket.
     fn accept_ticket(&mut self, keytab: Option<&Path>, principals: &[String], name: &str) -> Result<Vec<u8>, Error> {
         let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("{name}: {error}"));
         let acceptor = MitAcceptor::new(keytab, "host").map_err(|error| refused(&error))?;

@@ -31,8 +31,8 @@ pub(crate) struct CallResult {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
     Closed,
-    /// Also when the server is slower (open loop). Latency counts from the due time, so that a
-    /// stalled server cannot hide the delay of waiting calls.
+    /// Calls a second, also when the server is slower (open loop). Latency counts from the due
+    /// time, so that a stalled server cannot hide the delay of waiting calls.
     Open(f64),
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Tally {
     pub refusal: Option<(Op, Status)>,
     pub unsent: u64,
     pub seconds: f64,
-    /// Of this thread.
+    /// CPU seconds of this thread.
     pub thread_s: f64,
     pub latency: Latency,
     pub depth: Option<u32>,

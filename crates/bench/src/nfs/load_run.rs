@@ -159,7 +159,6 @@ impl<'a> LoadRun<'a> {
         let is_overtaken = |lane: &Lane| self.last_reply - lane.sent > overtaken;
         match self.lanes.iter().filter(|lane| lane.in_flight).all(is_overtaken) {
             true => overtaken.max(LOST_AFTER),
-            // Only the silence tells.
             false => (20 * self.longest).max(LAST_LOST_AFTER),
         }
         .min(patience)
@@ -188,7 +187,6 @@ impl<'a> LoadRun<'a> {
         self.tally.errors += in_flight as u64;
     }
 
-    /// Counts calls that were due and never sent, unless the load was stopped.
     pub(super) fn finish(mut self, stopped: bool) -> (Tally, Option<CallError>) {
         if !self.is_closed() && !stopped {
             let end = self.end.unwrap_or(self.last_reply);

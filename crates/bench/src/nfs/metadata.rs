@@ -20,7 +20,6 @@ const WANTED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 
 pub(super) struct GitMetadata {
     directory: Filehandle,
     files: u64,
-    /// A round may end before an object is removed.
     names: String,
     lanes: Vec<Lane>,
     seed: u64,

@@ -147,7 +147,6 @@ impl Session {
         }
     }
 
-    /// Retries of delayed calls follow a pause, which counts.
     pub(crate) fn complete(&mut self, work: &mut dyn CallSource, depth: usize, stop: &StopFlag) -> Result<Tally, Error> {
         let (start, mut sum) = (Instant::now(), Tally::default());
         loop {

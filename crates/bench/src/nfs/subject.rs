@@ -80,7 +80,7 @@ impl NfsSubject {
         getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
         let name = format!("{PREFIX}{}", data_encoding::HEXLOWER.encode(&random));
         let directory = sessions[0].mkdir(&root, &name, stop)?;
-        // No measurement fails with a grace period.
+        // Waits for the end of a grace period.
         let probe = sessions[0].open(&directory, b"probe", true, stop).and_then(|probe| sessions[0].close(probe, stop));
         if let Err(error) = probe {
             sessions[0].remove_all(&root, name.as_bytes(), stop)?;
@@ -455,7 +455,6 @@ pub(crate) const fn share_of(depth: u32, at: usize, of: usize) -> u32 {
     depth / of as u32 + (at < depth as usize % of) as u32
 }
 
-/// Durability of completed writes. None means stable storage.
 pub(crate) fn stored(case: &Case) -> Option<&'static str> {
     matches!(case, Case::Load(load) if load.read_percent < 100).then_some("UNSTABLE, no COMMIT")
 }

@@ -83,7 +83,6 @@ impl PublishedTree {
     }
 }
 
-/// CPU seconds of the mount, and requests that it has read from the kernel.
 fn counters(mount: Option<&ServerCpu>) -> Result<(f64, u64), Error> {
     let Some(ServerCpu::Process(pid)) = mount else { return Err(Error::NotFound("the mount has no process".into())) };
     let file = format!("/proc/{pid}/io");

@@ -43,7 +43,6 @@ impl CaseResult {
         }
     }
 
-    /// True if the subject did all calls of an open-loop load.
     pub(crate) fn is_held(&self, subject: &SubjectResult) -> bool {
         self.rate().is_some_and(|rate| subject.figure.is_some_and(|figure| figure.median >= KNEE_SHARE * rate))
     }

@@ -129,7 +129,6 @@ fn delta_table(run: &Run) -> String {
     text
 }
 
-/// Aligns the first two columns to the left, the others to the right.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> =

@@ -98,7 +98,6 @@ pub fn terminate_all() {
     }
 }
 
-/// Runs each action once, the last one first, with the list unlocked.
 fn undo_all(list: &Mutex<Vec<fn()>>) {
     let all = std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
     all.into_iter().rev().for_each(|undo| undo());

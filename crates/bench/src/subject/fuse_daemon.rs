@@ -8,7 +8,6 @@ use crate::cpu::ServerCpu;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Daemon {
-    /// A file system of the kernel.
     None,
     Found(ServerCpu),
     Hidden,

@@ -7,7 +7,6 @@ use crate::{Case, Error, Sample};
 pub trait Subject: Send {
     fn info(&self) -> SubjectInfo;
 
-    /// The reason why the subject does not support a case.
     fn unsupported(&self, case: &Case) -> Option<String>;
 
     /// Durability of completed writes. None means stable storage. Subjects that differ in this have

@@ -236,7 +236,6 @@ fn set_rules(rules: Rules, directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// CPU time of kauditd and auditd.
 pub(super) struct Cost {
     processes: Vec<ServerCpu>,
     before: Option<f64>,

@@ -145,7 +145,6 @@ impl Subject for ExportSubject {
             }
             _ => None,
         };
-        // The kernel audits only processes that start after it was enabled.
         let mut server = Server::start(command)?;
         let mut export = self.connect(&server, case.depth())?;
         let cost = rules.as_ref().map(|_| Cost::begin());

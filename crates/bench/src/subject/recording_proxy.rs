@@ -34,7 +34,6 @@ impl RecordingProxy {
         std::thread::spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 match listener.accept() {
-                    // The client sees a broken connection itself.
                     Ok((client, _)) => drop(relay(client, server, calls.clone())),
                     Err(_) => std::thread::sleep(Duration::from_millis(5)),
                 }

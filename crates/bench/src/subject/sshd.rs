@@ -11,7 +11,6 @@ use super::ChildProcess;
 use crate::Error;
 use crate::cpu::ServerCpu;
 
-/// Dropping it ends the process.
 pub(crate) struct Sshd {
     child: ChildProcess,
     directory: PathBuf,

@@ -224,7 +224,6 @@ fn batches(time: Duration, batch_max: u64, pass: &mut dyn FnMut(u64) -> f64) -> 
     (passes, spent)
 }
 
-/// CPU seconds.
 fn timed(passes: u64, mut pass: impl FnMut()) -> f64 {
     let start = cpu::thread_s();
     (0..passes).for_each(|_| pass());

@@ -4,7 +4,6 @@ use crate::Case;
 use crate::case::{Content, Metric, Order, Primitive, Read};
 use crate::runner::PlannedCase;
 
-/// Many files of 1 KB, then one large file sequentially and at random, noise and zeros.
 pub(crate) fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
     let (files, large) = if quick { (200, 8 << 20) } else { (1000, 40 << 20) };
     let read = |files, len, content, order| Read { files, len, block: 8192, content, order };
@@ -33,7 +32,6 @@ pub fn tree(quick: bool, project: bool) -> Vec<PlannedCase> {
     tree_reads(quick).into_iter().map(planned).chain([compile]).chain(build).collect()
 }
 
-/// Parts of the time of small reads: one case, whose subjects are the parts.
 pub fn breakdown(quick: bool) -> (Read, PlannedCase) {
     let (_, name, read) = tree_reads(quick).swap_remove(0);
     let name = format!("{} × {name}", read.files);

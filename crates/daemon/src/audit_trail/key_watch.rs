@@ -26,7 +26,6 @@ impl KeyWatch {
         Keys { path: self.path.as_os_str().as_bytes().to_owned(), stamp: *self.seen.lock() }
     }
 
-    /// Records a change since the last check, and returns true.
     pub fn check(&self, trail: &Trail) -> bool {
         let now = stamp(&self.path);
         let before = std::mem::replace(&mut *self.seen.lock(), now);

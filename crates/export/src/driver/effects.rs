@@ -146,7 +146,7 @@ impl Driver {
             let hold = audit::take_hold(false);
             match progress {
                 JobProgress::More => driver.run_job(job),
-                // A client can observe the end of a job.
+                // A client can observe the end of a job, so it waits for the audit like a reply.
                 JobProgress::Ended => match driver.audit.as_ref().filter(|audit| audit.holds(hold)) {
                     Some(audit) => audit.after(Box::new({
                         let driver = driver.clone();

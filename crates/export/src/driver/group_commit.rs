@@ -29,7 +29,6 @@ impl Drop for RestartOnPanic<'_> {
 }
 
 impl Driver {
-    /// Returns the call if the queue is full.
     pub(crate) fn queue_commit(self: &Arc<Self>, export: ExportId, waiting: BlockedCall) -> Option<BlockedCall> {
         match self.commit_queue.waiting.lock().entry(export) {
             Entry::Occupied(others) if others.get().len() >= WAITING_MAX => return Some(waiting),

@@ -50,7 +50,6 @@ pub(crate) struct Driver {
     pub(crate) record_len_max: usize,
     pub(crate) stop: AtomicBool,
 }
-/// What a driver takes from its server. The rest begins empty.
 pub(crate) struct DriverParts {
     pub(crate) engine: Server,
     pub(crate) limits: Limits,

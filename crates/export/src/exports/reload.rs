@@ -35,7 +35,7 @@ impl Reloader {
         outcome
     }
 
-    /// State of clients that new answers of the name service deprive of access.
+    /// Ends state of clients that new answers of the name service deprive of access.
     pub(crate) fn end_lost(&self) {
         let Some(_turn) = self.turn.try_lock() else { return };
         self.driver.hosts.when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));

@@ -24,7 +24,7 @@ pub(crate) struct Hosts {
     has_requested: AtomicBool,
     has_changed: AtomicBool,
     clients_max: usize,
-    /// During an outage of the name service.
+    /// Validity of a disconnected client's record during an outage of the name service.
     kept: Duration,
 }
 
@@ -168,7 +168,7 @@ impl Hosts {
         }
     }
 
-    /// Connected clients whose access depends on names. A failed look-up changes nothing.
+    /// Refreshes connected clients whose access depends on names. A failed look-up changes nothing.
     pub(crate) fn refresh_clients(&self) {
         if self.known.read().names_wanted {
             self.stale_connected_clients().into_iter().for_each(|client| self.look_up_if_stale(client));

@@ -134,7 +134,6 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
         Generation(self.generation.load(Ordering::SeqCst))
     }
 
-    /// Returns the valid answer: this one, or an older one.
     pub(super) fn put(&self, key: K, answer: Answer<T>, generation: Generation) -> Answer<T> {
         let now_ms = clock::mono_ms();
         let Lifetimes { yes_ms, no_ms, silence_ms, last_ms } = self.lifetimes;

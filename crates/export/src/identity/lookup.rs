@@ -20,7 +20,6 @@ thread_local! {
     static ORIGIN: Cell<TaskOrigin> = const { Cell::new(TaskOrigin::Server) };
 }
 
-/// The look-ups that this thread starts from now on count for this origin.
 pub(crate) fn set_origin(origin: TaskOrigin) {
     ORIGIN.set(origin);
 }
@@ -84,7 +83,6 @@ impl Lookups {
         self.refreshes.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Rest of the time that a call may wait for a look-up that began then.
     pub(super) fn wait(&self, began_ms: u64) -> Duration {
         let now_ms = clock::mono_ms();
         let longest = if now_ms < self.trouble_until_ms.load(Ordering::Relaxed) { self.wait_ms.min(WAIT_SHORT_MS) } else { self.wait_ms };
@@ -114,8 +112,8 @@ impl Lookups {
         }
     }
 
-    /// If the same question failed before, or nothing has failed for a while: users of /etc/passwd
-    /// are found during outages too.
+    /// Ends an outage if the same question failed before, or nothing has failed for a while: users
+    /// of /etc/passwd are found during outages too.
     pub(super) fn succeeded(&self, failed_before: bool) {
         let (now_ms, trouble_until_ms) = (clock::mono_ms(), self.trouble_until_ms.load(Ordering::Relaxed));
         if trouble_until_ms == 0 || !failed_before && now_ms < trouble_until_ms + TROUBLE_MS {

@@ -32,7 +32,6 @@ impl fmt::Display for MapFault {
 }
 
 impl PrincipalMap {
-    /// Returns up to [`FAULTS_MAX`] errors.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Vec<MapFault>> {
         let mut map = PrincipalMap::default();
         let mut faults = Vec::new();

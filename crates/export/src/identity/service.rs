@@ -118,7 +118,6 @@ pub(crate) fn as_ourselves() {
     }
 }
 
-/// During an outage each user's look-up fails: few lines are logged.
 fn failed_lookup(what: &str, ServiceFailed { service, errno }: &ServiceFailed) -> NameServiceDown {
     static NEXT_LINE_MS: AtomicU64 = AtomicU64::new(0);
     let (now_ms, next_ms) = (clock::mono_ms(), NEXT_LINE_MS.load(Ordering::Relaxed));

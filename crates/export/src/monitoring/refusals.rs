@@ -12,7 +12,6 @@ use crate::monitoring::status::RefusalStatus;
 pub(crate) struct RecentRefusals(Mutex<VecDeque<RefusalStatus>>);
 
 impl RecentRefusals {
-    /// `caller` is empty if the caller is not known.
     pub(crate) fn add(&self, fault: &str, caller: &str, address: IpAddr, reason: &str) {
         let (fault, caller, address, reason) = (fault.to_owned(), caller.to_owned(), address.to_string(), reason.to_owned());
         let new = RefusalStatus { fault, caller, address, reason, at_seconds: clock::now().wall.seconds };

@@ -130,7 +130,7 @@ impl TlsOutput {
     }
 }
 
-/// All but the last of full length. Small replies share a record.
+/// All records but the last have full length. Small replies share a record.
 fn seal_records(sealer: &mut Sealer, buffer: &mut [u8], output: &mut Output, done: &mut impl FnMut(Vec<u8>)) -> io::Result<usize> {
     let count = RECORDS_AT_ONCE.min(usize::try_from(sealer.records_left()).unwrap_or(usize::MAX));
     let len = fill(&mut buffer[..count * RECORD_LEN], output)?;

@@ -44,7 +44,6 @@ pub(crate) fn run(listeners: Vec<TcpListener>, driver: &Arc<Driver>) -> io::Resu
     Ok(())
 }
 
-/// Returns false if the system lacks a resource.
 fn take_all(listener: &mio::net::TcpListener, driver: &Arc<Driver>) -> bool {
     loop {
         match listener.accept() {
@@ -118,8 +117,8 @@ fn find_names(first: IpAddr, driver: &Driver) {
     }
 }
 
-/// An earlier record serves. Other connections are closed: without a name, the client would not see
-/// the export.
+/// Ends long waits for a host name. An earlier record serves; other connections are closed: without
+/// a name, the client would not see the export.
 fn expire(driver: &Driver) {
     driver.audit_lookups.expire(clock::mono_ms());
     for (host, (socket, peer)) in driver.host_lookups.expire(clock::mono_ms()) {

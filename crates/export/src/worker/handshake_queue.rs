@@ -23,7 +23,7 @@ impl HandshakeQueue {
         self.peers.pop_front()
     }
 
-    /// Other clients with work get as long.
+    /// Other clients with work then get as much time.
     pub(super) fn spent(&mut self, time: Duration, is_busy: bool) {
         self.not_before = is_busy.then(|| Instant::now() + time);
     }

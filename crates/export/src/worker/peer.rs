@@ -146,7 +146,8 @@ impl Peer {
         }
     }
 
-    /// Other connections go on: their leases would expire.
+    /// Too many calls of the connection and its address wait. Other connections go on: their leases
+    /// would expire.
     fn is_throttled(&mut self, driver: &Driver) -> bool {
         let origin = self.connection.origin();
         self.awaits_contexts = self.awaits_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
@@ -290,7 +291,7 @@ fn run_compound(
             }
         }
         Progress::Blocked => {
-            // A client that compares the order sees the earlier replies as older.
+            // Earlier replies leave first: a client that compares their order sees them as older.
             scratch.flush(connection);
             driver.run_blocked(connection.clone(), compound, envelope);
         }

@@ -99,7 +99,6 @@ pub(super) struct EncData {
     pub(super) ciphertext: Data,
 }
 
-/// `krb5_enc_tkt_part`, up to the fields used.
 #[repr(C)]
 pub(super) struct EncTicketPart {
     pub(super) magic: i32,
@@ -127,7 +126,6 @@ pub(super) struct RawTicket {
     pub(super) enc_part2: *const EncTicketPart,
 }
 
-/// `krb5_principal_data`.
 #[repr(C)]
 pub(super) struct PrincipalData {
     pub(super) magic: i32,
@@ -137,7 +135,6 @@ pub(super) struct PrincipalData {
     pub(super) kind: i32,
 }
 
-/// `krb5_creds`.
 #[repr(C)]
 pub(super) struct Creds {
     pub(super) magic: i32,

@@ -138,7 +138,6 @@ pub(crate) fn full_name(gss: &'static Gss, name: &CStr) -> Result<Vec<u8>, Statu
     Ok(krb5.name(principal.handle).unwrap_or_default())
 }
 
-/// A ticket with its session key.
 pub(crate) struct ServiceCreds<'a> {
     creds: *mut Creds,
     krb5: &'a Krb5,

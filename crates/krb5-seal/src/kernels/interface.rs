@@ -7,7 +7,6 @@ pub(crate) const LANES_MAX: usize = 32;
 
 pub(crate) const SHORTS_MAX: usize = 16;
 
-/// Whole blocks in contiguous memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
     pub(crate) start: *mut u8,

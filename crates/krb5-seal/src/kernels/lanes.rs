@@ -9,14 +9,12 @@ use crate::aes_key::AesKey;
 use crate::kernels::interface::{CbcItem, HashItem, Segment};
 use crate::wipe::wipe_frame;
 
-/// States of `N` messages, word by word, and their next blocks.
 #[repr(C, align(64))]
 pub(super) struct HashLanes<T, const WORDS: usize, const N: usize> {
     pub(super) state: [[T; N]; WORDS],
     pub(super) data: [*const u8; N],
 }
 
-/// Compresses this many blocks of every lane and advances the pointers.
 pub(super) type HashWide<T, const WORDS: usize, const N: usize> = unsafe fn(&mut HashLanes<T, WORDS, N>, usize);
 
 #[derive(Clone, Copy)]

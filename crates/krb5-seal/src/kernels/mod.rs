@@ -23,7 +23,6 @@ use interface::{DecryptKernel, EncryptKernel, HashKernel, StitchedKernel};
 #[derive(Clone, Copy)]
 pub struct Kernels {
     name: &'static str,
-    /// Useful number of messages in progress.
     pub(crate) lanes: usize,
     pub(crate) shorts: usize,
     pub(crate) encrypt: &'static EncryptKernel,

@@ -57,7 +57,7 @@ impl Client {
 }
 
 impl State {
-    /// Keeps its handle, so that whichever offer the server processed last is valid.
+    /// Keeps its handle: whichever offer the server processed last is valid.
     fn callback_security_of_calls(&self) -> Option<CallbackSecurity> {
         let own = self.core.callback_security()?;
         Some(self.identity.callback_security.clone().filter(|known| known.from_server == own.from_server).unwrap_or(own))

@@ -28,8 +28,8 @@ impl Shared {
             records.push(record.into_owned());
         }
         let mut replies = Vec::with_capacity(records.len());
-        // With the number of replies before it: it may recall a delegation that such a reply
-        // granted.
+        // A callback may recall a delegation that a reply before it granted, so each has the number
+        // of those replies.
         let mut calls = Vec::new();
         let mut state = self.state.lock();
         for record in &mut records {

@@ -29,7 +29,6 @@ impl Shared {
         }
     }
 
-    /// Repeats denied calls under a new context. Fails them if none can be created.
     pub(super) async fn resend_denied(&self) {
         let renewed = self.renew_context().await;
         loop {

@@ -29,7 +29,6 @@ impl<'a> MatchedReplies<'a> {
 }
 
 impl Core {
-    /// Opens replies in place and in order. Completes no calls.
     pub(crate) fn open_replies<'a>(&mut self, records: Vec<&'a mut [u8]>) -> Vec<OpenedReply<'a>> {
         let mut matched = self.match_replies(records);
         self.protection.open_many(&mut matched.received);

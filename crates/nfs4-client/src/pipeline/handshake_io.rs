@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::tls::Stream;
 use crate::{Error, TlsClient};
 
-/// The longest silence of the server.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) fn connect_with(address: SocketAddr, tls: Option<&TlsClient>) -> Result<Stream, Error> {

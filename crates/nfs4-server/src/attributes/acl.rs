@@ -63,7 +63,8 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
         out.push(Entry { kind, flags: AceFlags(flags), mask: AceMask(bits), who });
     };
     let allow = |permissions: u8| ANYONE | bits(permissions, directory);
-    // POSIX stops at the first matching class, NFSv4 continues.
+    // POSIX stops at the first matching class. NFSv4 continues, so each class is first denied what
+    // a later entry would grant.
     let denied = |permissions: u8, later: u8| bits(!permissions & later, directory);
 
     let deny = denied(owner, all_users | group | all_groups | other);
@@ -78,7 +79,8 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
         }
         push(AceType::ALLOW, who, allow(permissions));
     }
-    // A member of several groups gets the access of each.
+    // A member of several groups gets the access of each, so all groups are allowed before any is
+    // denied.
     push(AceType::ALLOW, Who::Group, allow(group));
     for (who, permissions) in named(true) {
         push(AceType::ALLOW, who, allow(permissions));

@@ -207,7 +207,7 @@ impl<'s> CompoundContext<'s> {
         granted
     }
 
-    /// STALE also stands for a hidden export.
+    /// `status` says why the caller has no grant; STALE also stands for a hidden export.
     pub(crate) fn report_denied(&self, export: crate::ExportId, status: Status) {
         let Some(site) = self.tree.site(export) else { return };
         let access = site.export.clients.access_for(self.connection.peer());

@@ -15,7 +15,7 @@ impl<'a> Lookahead<'a> {
         if self.count == 0 { None } else { Reader::new(self.body).u32().ok() }
     }
 
-    /// Then the operation that sets the filehandle must not answer WRONGSEC.
+    /// True: the operation that sets the filehandle must not answer WRONGSEC.
     pub(crate) fn next_op_checks_flavor(&self) -> bool {
         // §2.6.3.1.1.2.
         match self.operations().find(|args| args.op() != Op::SAVEFH) {

@@ -137,7 +137,8 @@ impl Compound {
         }
     }
 
-    /// So that a suspended call does not keep its receive buffer.
+    /// Copies arguments of up to `len_max` bytes, so that a suspended call does not keep its
+    /// receive buffer.
     pub fn copy_body(&mut self, len_max: usize) {
         if self.body.len() <= len_max {
             self.body = Bytes::copy_from_slice(&self.body);

@@ -18,7 +18,8 @@ pub(crate) fn set_acls(file: &FileRef, settings: &Settings) -> Result<(), OpErro
     Ok(())
 }
 
-/// A file without its ACL would be open to others. Returns the original failure.
+/// Removes only this file: without its ACL it would be open to others. Returns the original
+/// failure.
 pub(crate) fn remove_unfinished(
     context: &CompoundContext<'_>,
     directory: &FileRef,

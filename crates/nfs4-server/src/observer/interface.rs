@@ -153,14 +153,14 @@ pub trait Observer: Send + Sync {
         None
     }
 
-    /// For exports with a [`NameOrder`]: at once and in order, even if the operation fails later.
-    /// Its report gets the note.
+    /// For exports with a [`NameOrder`]: called at once and in order, even if the operation fails
+    /// later. The operation's report gets the note.
     fn name_changed(&self, _export: &Export, _op: u32, _change: &NameChange<'_>) -> Option<ObserverNote> {
         None
     }
 
-    /// The report waits until the changes are durable. The observer notes what depends on the
-    /// present, such as paths. Not after a note of [`Observer::name_changed`].
+    /// The report waits until the changes are durable, so the observer notes what depends on the
+    /// present, such as paths. Not called if [`Observer::name_changed`] returned a note.
     fn before_deferral(&self, _observation: &Observation<'_>) -> Option<ObserverNote> {
         None
     }

@@ -35,7 +35,7 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     }
     directory.writable()?;
     crate::files::directory::require_no_junction(context, &directory, name).map_err(|_| OpError::Status(Status::EXIST))?;
-    // A lookup shows that the directory is in memory.
+    // Creation reads the directory from disk; a lookup shows that it is in memory.
     if context.blocking == Blocking::Forbidden
         && let Err(Error::WouldBlock) = directory.files().lookup(&directory.grant.caller, &directory.id, name, context.blocking)
     {

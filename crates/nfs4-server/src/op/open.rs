@@ -188,7 +188,7 @@ fn open_file(
         file.writable()?;
     }
     if let Some(open) = before.as_ref().filter(|open| covers(open.file().access(), wanted)) {
-        // Any caller can claim the open owner's name.
+        // Any caller can claim the open owner's name, so its rights are checked.
         if !may_open {
             check_rights(file, request.share, context.blocking)?;
         }

@@ -8,7 +8,7 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 use crate::files::open_file::{self, IoPurpose};
 
-/// Below, a copy is cheaper than a system call.
+/// Longer data is sent as a span of the file. Below, a copy is cheaper than a system call.
 const SPAN_LEN_MIN: usize = 16 * 1024;
 
 pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResult {

@@ -22,7 +22,7 @@ const TAIL_LEN: usize = 8;
 const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
 /// Of a mount point, for clients that may not enter the export.
 const MOUNT_POINT_ATTRIBUTES: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
-/// The file system may hold a lock during a listing.
+/// Not read during a listing, because the file system may hold a lock.
 const READ_AFTER_LISTING: Bitmap = attributes::ACL.or(attributes::SPACE);
 
 pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> OpResult {

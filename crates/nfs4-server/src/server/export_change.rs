@@ -73,8 +73,8 @@ impl Server {
         });
     }
 
-    /// Outside the state's lock, for a part at a time. Running calls of earlier generations are
-    /// granted nothing.
+    /// Calls `is_lost` outside the state's lock, for a part at a time. Running calls of earlier
+    /// generations are granted nothing.
     fn end_where(&self, replaced: &mut Replaced, mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool) {
         let now_ms = self.now.lock().mono_ms;
         let mut peers_of: HashMap<ClientKey, Vec<SocketAddr>> = HashMap::new();

@@ -12,7 +12,8 @@ use crate::{CallbackContext, CallbackId, CallbackTo};
 pub(crate) enum StateEffect<F> {
     /// Send, then call `State::callback_done` exactly once.
     Callback(Box<OutgoingCallback>),
-    /// Before the reply to this call or any later one. Replaces a record with the same key.
+    /// Write durably before the reply to this call or any later one. Replaces a record with the
+    /// same key.
     Persist {
         key: Vec<u8>,
         value: Vec<u8>,

@@ -42,7 +42,8 @@ impl<F: Clone> State<F> {
         if peers.is_empty() { vec![SocketAddr::new(client.address, 0)] } else { peers }
     }
 
-    /// Call it before any holding ends, so that freed locks go to other clients.
+    /// Cancels lock waits of these clients on these files. Call it before any holding ends, so that
+    /// freed locks go to other clients.
     pub(crate) fn end_waits(&mut self, lost: &[Holding], now: u64) {
         self.latest_ms = now;
         for held in lost {

@@ -58,8 +58,8 @@ impl Hash for FileKey {
     }
 }
 
-/// The `other` field is an instance word and the state's key under a keyed 64-bit permutation: in
-/// 4.0 a guessed stateid could end another client's state.
+/// Issues stateids. The `other` field is an instance word and the state's key under a keyed 64-bit
+/// permutation: in 4.0 a guessed stateid could end another client's state.
 #[derive(Clone, Copy)]
 pub(super) struct StateidIssuer {
     life: u32,
@@ -117,7 +117,8 @@ impl StateidIssuer {
     }
 }
 
-/// Numbers from 1 under a keyed 64-bit permutation, unique in one instance and unpredictable.
+/// Issues client ids: numbers from 1 under a keyed 64-bit permutation, unique in one instance and
+/// unpredictable.
 pub(super) struct ClientNumbers {
     key: [u8; 32],
     count: u64,

@@ -4,7 +4,7 @@ pub(super) const UNCONFIRMED_SHARE: usize = 8;
 pub(super) const UNCONFIRMED_MIN: usize = 16;
 /// Linux uses an open owner for each user and a lock owner for each locking process.
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
-/// A scan blocks other calls for milliseconds.
+/// Refused owners between scans for idle ones: a scan blocks other calls for milliseconds.
 pub(super) const OWNER_SCAN_INTERVAL: u32 = 1024;
 /// More than the blocked processes of a machine.
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
@@ -47,12 +47,13 @@ pub(super) const MESSAGE_LEN_MIN: u32 = 256;
 pub(super) const CALLBACK_LEN_MIN: u32 = 512;
 pub(super) const RECENT_FILES_MAX: usize = 8192;
 pub(super) const CONFLICT_MEMORY_MS: u64 = 30_000;
-/// No delegation after a change without an open; longer than such a change takes.
+/// After a change without an open, other clients get no delegation for this time. It is longer than
+/// such a change.
 pub(super) const CHANGE_MEMORY_MS: u64 = 2_000;
-/// A second open within this time makes a delegation worthwhile.
+/// A second open by the same client within this time makes a delegation worthwhile.
 pub(super) const REUSE_MEMORY_MS: u64 = 60_000;
 pub(super) const LOCK_RESERVED_MS: u64 = 2_000;
-/// Twice the polling interval of Linux.
+/// A waiter counts for this time after CB_NOTIFY_LOCK: twice the polling interval of Linux.
 pub(super) const LOCK_INTEREST_MS: u64 = 60_000;
 pub(super) const HOLDER_ATTRIBUTES_MS: u64 = 1_000;
 pub(super) const TIMERS_AT_ONCE: usize = 256;

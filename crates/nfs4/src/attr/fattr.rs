@@ -68,7 +68,6 @@ impl<'a> Wire<'a> for Fattr<'a> {
 }
 
 impl Attributes<'_> {
-    /// The attributes in `wanted` that have a value, in ascending order.
     pub fn encode(&self, wanted: Bitmap, w: &mut Writer) {
         let mask = self.present(wanted);
         mask.encode(w);

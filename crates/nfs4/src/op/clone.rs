@@ -11,7 +11,6 @@ wire_struct! {
         pub destination: Stateid,
         pub source_offset: u64,
         pub destination_offset: u64,
-        /// Zero means up to the end of the source.
         pub count: u64,
     }
 }

@@ -13,7 +13,6 @@ wire_struct! {
         pub destination: Stateid,
         pub source_offset: u64,
         pub destination_offset: u64,
-        /// Zero means up to the end of the source.
         pub count: u64,
         /// Copy the bytes in order.
         pub consecutive: bool,

@@ -27,7 +27,6 @@ wire_struct! {
 wire_struct! {
     pub struct CreateSessionArgs<'a> {
         pub client: ClientId,
-        /// For retries.
         pub seq: CreateSeq,
         pub flags: CreateSessionFlags,
         pub fore: ChannelAttrs,

@@ -25,9 +25,7 @@ wire_struct! {
     pub struct GetDirDelegationArgs {
         pub signal: bool,
         pub notifications: Bitmap,
-        /// Maximum, for attributes of entries.
         pub child_delay: Time,
-        /// Maximum, for attributes of the directory.
         pub dir_delay: Time,
         pub child_attrs: Bitmap,
         pub dir_attrs: Bitmap,

@@ -47,7 +47,6 @@ wire_struct! {
 
 wire_failure! {
     pub enum GetdeviceinfoFailure {
-        /// The needed bytes.
         TOOSMALL => TooSmall(u32)
     }
 }

@@ -44,7 +44,6 @@ impl ReadWriter {
         self.eof_at - 8
     }
 
-    /// Fills in the fields that depend on the data.
     pub fn finish(self, w: &mut Writer, eof: bool) {
         w.set_u32(self.eof_at, eof.into());
         w.end_opaque(self.start);

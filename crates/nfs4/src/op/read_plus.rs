@@ -51,7 +51,6 @@ wire_struct! {
     }
 }
 
-/// Writes a result in place, one segment after another.
 #[derive(Debug)]
 #[must_use = "the result is complete only after `finish`"]
 pub struct ReadPlusWriter {
@@ -86,7 +85,6 @@ impl ReadPlusWriter {
         w.begin_opaque()
     }
 
-    /// `start`: from [`Self::begin_data`].
     pub fn end_data(&mut self, w: &mut Writer, start: usize) {
         w.end_opaque(start);
     }

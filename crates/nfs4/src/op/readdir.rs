@@ -83,7 +83,6 @@ impl<'a> Wire<'a> for ReaddirOk<'a> {
     }
 }
 
-/// Writes a result in place, up to a length limit.
 #[derive(Debug)]
 #[must_use = "the result is complete only after `finish`"]
 pub struct ReaddirWriter {

@@ -16,7 +16,6 @@ pub(super) enum Body {
     Manifest(Arc<[u8]>),
     /// A file that never changes under its name, and its length.
     File(ServedFile, u64),
-    /// A cache's pack: path and length.
     Cached(Arc<Tree>, String, u64),
 }
 

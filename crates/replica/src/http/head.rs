@@ -50,7 +50,6 @@ const END: &[u8] = b"\r\n\r\n";
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RequestHead<'a> {
     pub(super) method: Method,
-    /// Path without query, with a leading slash.
     pub(super) path: &'a str,
     pub(super) is_persistent: bool,
     pub(super) has_body: bool,

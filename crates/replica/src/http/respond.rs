@@ -112,7 +112,6 @@ fn text_fields(text: &str) -> String {
     format!("Content-Type: text/plain\r\nContent-Length: {}\r\nCache-Control: no-store\r\n", text.len() + 1)
 }
 
-/// Ends with the empty line.
 fn head(status: &str, fields: &str, is_persistent: bool) -> String {
     // RFC 9110 §6.6.1: an origin server with a clock sends the date.
     let date = httpdate::fmt_http_date(SystemTime::now());

@@ -19,7 +19,6 @@ impl Response {
     }
 }
 
-/// `is_head`: without a body.
 fn read_response(stream: &mut impl std::io::BufRead, is_head: bool) -> Response {
     let mut lines = Vec::new();
     loop {

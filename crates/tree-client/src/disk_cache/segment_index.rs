@@ -119,7 +119,6 @@ impl SegmentIndex {
             Some(records) => records,
             None => {
                 let (records, _) = scan(&file, len)?;
-                // Only the writer holds the lock.
                 if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
                     let _ = self.write_list(id, &records);
                     let _ = flock(&file, FlockOperation::Unlock);

@@ -21,7 +21,6 @@ const FILE_SHARE: u64 = 4;
 
 const PREFIX: &str = "whole-";
 
-/// The file is incomplete, or its content is being changed.
 const UNFINISHED: &str = ".new";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -81,13 +81,12 @@ impl FileReader {
         if let Some(range) = ahead {
             self.tree.prefetch_range(&self.blob, &range);
         }
-        // Leave the memory cache to other files.
+        // A large file that is read in sequence leaves the memory cache to others.
         if let Some(range) = behind.filter(|_| self.blob.size > options.memory_cache_bytes / 4) {
             self.forget(&range);
         }
     }
 
-    /// Removes leaves that end in `range` from the memory cache.
     fn forget(&self, range: &Range<u64>) {
         let leaf_len = LEAF_LEN_MAX as u64;
         for leaf in range.start / leaf_len..range.end / leaf_len {

@@ -22,7 +22,6 @@ const LEAVES_AT_ONCE: u64 = 32;
 /// 8 GiB: some milliseconds.
 const LEAVES_COUNTED_MAX: u64 = 1 << 16;
 
-/// Half of the leaves must be cached before the rest is fetched.
 const CACHED_SHARE: u64 = 2;
 
 /// In exclusive use. Returns to the cache when dropped.

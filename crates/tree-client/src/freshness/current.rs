@@ -71,7 +71,6 @@ impl Freshness {
         })
     }
 
-    /// Runs work that blocks on the state file.
     pub(crate) async fn run_blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
@@ -266,7 +265,6 @@ impl Freshness {
     }
 }
 
-/// Verified statements about `hostid`; `true` if any signature is forged.
 pub(crate) fn statements_of(offer: &FsinfoOffer, hostid: &HostId) -> (Vec<KeyStatement>, bool) {
     let (mut good, mut forged) = (Vec::new(), false);
     for bytes in &offer.statements {

@@ -14,7 +14,8 @@ use crate::replica_fault::FaultKind;
 use crate::tree::Tree;
 use crate::{Error, Result};
 
-/// Other replicas get as much time again as the first good answer took: one may be newer.
+/// After the first good answer, other replicas get as much time again, within these limits: one may
+/// be newer.
 const GRACE_MIN: Duration = Duration::from_millis(20);
 const GRACE_MAX: Duration = Duration::from_secs(1);
 

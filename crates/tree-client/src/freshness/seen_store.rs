@@ -274,7 +274,6 @@ fn encode_file(record: &SeenRecord) -> Vec<u8> {
     bytes
 }
 
-/// Fuzz entry point: a readable file round-trips, and merging never moves backward.
 pub(crate) fn exercise(file: &[u8]) {
     let Ok(record) = decode_file(file) else { return };
     assert!(decode_file(&encode_file(&record)).is_ok_and(|again| again == record), "a written record must round-trip");

@@ -15,7 +15,6 @@ use vouch_tree::{Content, HostId, Inode};
 use crate::directory::Position;
 use crate::{Error, Result, Tree};
 
-/// The text form with line breaks.
 const FILE_LEN_MAX: usize = 2 * STATEMENT_LEN_MAX;
 
 const DIRECTORY_ENTRIES_MAX: usize = 1_000_000;

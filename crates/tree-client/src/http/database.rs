@@ -40,7 +40,6 @@ impl HttpDatabase {
         Self { slices: Slices::new(Arc::clone(&fetcher)), fetcher, clock, view: Mutex::default(), is_new: AtomicBool::new(false) }
     }
 
-    /// Checks that the web server is reachable and has a database.
     pub(super) async fn connect(&self) -> Result<(), ReadError> {
         self.refresh().await?;
         self.is_new.store(true, Ordering::Relaxed);
@@ -65,7 +64,6 @@ impl HttpDatabase {
                 if len <= COMPANIONS_LEN_MAX && !frame.is_empty() {
                     companions.push(frame.to_vec());
                 }
-                // Not verified here.
                 true
             };
             let _ = self.pass(&view, &handles, places, &mut 0, &mut take).await;
@@ -85,8 +83,8 @@ impl HttpDatabase {
             let left = &handles[delivered..];
             let outcome = match self.places(&view, left).await {
                 Ok(places) if is_newest || !places.contains(&Place::Missing) => self.pass(&view, left, places, &mut delivered, take).await,
-                // A commit removes files: then a newer manifest names the rest. Otherwise the index
-                // may be wrong.
+                // A commit removes what its manifest no longer names: then a newer manifest names
+                // the rest. Otherwise the index may be wrong.
                 Ok(places) => {
                     let missing = left.iter().zip(places).filter(|(_, place)| *place == Place::Missing);
                     missing.for_each(|(handle, _)| self.doubt_index(&view, handle));
@@ -153,7 +151,6 @@ impl HttpDatabase {
         Ok(view)
     }
 
-    /// In the order of the handles.
     async fn places(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Place>, ReadError> {
         let place = |found: &Lookup| match found {
             Lookup::Missing => Place::Missing,
@@ -233,7 +230,6 @@ impl LocalReplica for HttpDatabase {
     }
 }
 
-/// Where the index says that a frame is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     At(RemoteFrame),

@@ -51,7 +51,6 @@ impl Wanted<'static> {
     }
 }
 
-/// Takes the bytes of responses.
 pub(super) trait Sink: Send {
     /// `len`: of the body, if known. Returns how many bytes an earlier, failed response has
     /// brought.
@@ -158,7 +157,6 @@ impl Fetcher {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// The bytes of a file: all, or a range of them.
     pub(super) async fn get(&self, wanted: Wanted<'_>) -> std::result::Result<Bytes, FetchError> {
         let mut bytes = BytesMut::new();
         self.get_into(wanted, &mut bytes).await?;

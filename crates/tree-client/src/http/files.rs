@@ -64,7 +64,6 @@ impl DatabaseFiles {
     }
 }
 
-/// Where the files of a database are: a replica answers HTTP on the port of the tree protocol.
 pub(super) fn database_url(location: &str, hostid: &HostId, tls: &ReplicaTls) -> Result<String> {
     if is_url(location) {
         return Ok(location.to_owned());

@@ -34,7 +34,6 @@ struct Pool {
     /// The oldest first. Some are not kept any more.
     order: VecDeque<SliceKey>,
     len: u64,
-    /// When a slice was fetched again because it was wrong.
     doubted: HashMap<SliceKey, Instant>,
 }
 
@@ -248,7 +247,6 @@ const TRANSFER_LEN_MAX: u64 = 8 << 20;
 const READ_LEN_MAX: u64 = 16 << 20;
 /// For each pool. Slices serve only the next reads: verified frames have their own caches.
 const KEPT_LEN_MAX: u64 = 64 << 20;
-/// Packs whose use is remembered.
 const AHEAD_PACKS_MAX: usize = 1024;
 const KEPT_MAX: usize = 4096;
 /// A wrong slice is fetched again once in this time.

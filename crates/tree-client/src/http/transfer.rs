@@ -34,7 +34,7 @@ struct Progress {
 }
 
 impl Transfer {
-    /// Goes on if nobody waits, so that a silent proxy counts as failed.
+    /// The request goes on if nobody waits, so that a silent proxy counts as failed.
     pub(super) fn start(fetcher: &Arc<Fetcher>, file: &RemoteFile, range: Range<u64>) -> Self {
         let shared = Arc::<Shared>::default();
         let mut chunks = Chunks { shared: Arc::clone(&shared), small: BytesMut::new() };

@@ -145,7 +145,6 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 const PROXY_VARIABLES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
 
-/// Prefix of reqwest's messages about name resolution.
 const RESOLVER_ERROR: &str = "dns error: ";
 
 const REDIRECTS_MAX: usize = 4;

@@ -44,7 +44,6 @@ async fn next_batch(
     let mut len = 0;
     let mut next = queue.recv().await;
     while let Some(request) = next {
-        // The requester has given up.
         if !request.answer.is_closed() {
             len += request.frame.len_expected;
             batch.push(request);

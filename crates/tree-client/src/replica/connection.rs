@@ -97,7 +97,6 @@ impl LocalConnection {
         self.closed.notify_waiters();
     }
 
-    /// Result of a call, unless the connection is closed before.
     async fn until_closed<T>(&self, call: impl Future<Output = Result<T, String>>) -> Result<T, CallFailure> {
         let closed = self.closed.notified();
         let failure = || CallFailure::Closed(self.reason.lock().clone());

@@ -245,7 +245,6 @@ pub(crate) fn exercise(input: &[u8]) {
 
 const EXERCISE_XID: u32 = 7;
 
-/// Reads at most `read_len` bytes at a time.
 fn parse_stream(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<ReplyEvent>, RecordError> {
     let (mut parser, mut found, mut at) = (ReplyParser::new(), Vec::new(), 0);
     while at < stream.len() {

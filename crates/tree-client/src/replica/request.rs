@@ -34,7 +34,6 @@ pub(crate) struct FetchedFrame {
     pub(crate) decoded: Option<Result<Frame, Error>>,
 }
 
-/// One replica's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FetchFailure {
     Missing,

@@ -40,7 +40,6 @@ fn with(tree: &Node, path: [&str; 2], node: Option<Node>) -> Node {
     Node::Dir(root)
 }
 
-/// A child process of another test inherits all locks until exec.
 fn into(db: impl Into<std::path::PathBuf>) -> PullOptions {
     PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(db) }
 }

@@ -32,7 +32,6 @@ impl Site {
         Self::with_source(pack_len_max, |_| ())
     }
 
-    /// `add`: adds to the source directory before the publication.
     fn with_source(pack_len_max: u32, add: impl FnOnce(&Path)) -> Site {
         let dir = tempfile::tempdir().unwrap();
         let (source, db) = (dir.path().join("source"), dir.path().join("db"));

@@ -17,7 +17,6 @@ struct Proxies {
     files: Files,
     first_is_down: AtomicBool,
     first_breaks: AtomicBool,
-    /// Proxies in the order of the requests that they answered.
     answered: Mutex<Vec<String>>,
 }
 

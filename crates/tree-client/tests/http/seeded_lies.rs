@@ -226,7 +226,6 @@ async fn run(case: u64, tree: &TwoRevisions) -> (usize, usize) {
         return (0, 1);
     };
     let before = opened.newest().number();
-    // A lookup and a read.
     let check_time = |began: Instant| assert!(began.elapsed() <= 2 * DEADLINE + TIMEOUT, "case {case}: {:?}", began.elapsed());
     let began = Instant::now();
     let results = read_all(&opened).await;

@@ -15,7 +15,6 @@ struct SocksProxy {
 }
 
 impl SocksProxy {
-    /// Every name leads to this machine.
     fn start() -> SocksProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());

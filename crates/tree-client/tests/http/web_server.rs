@@ -57,7 +57,6 @@ impl Drop for WebServer {
 }
 
 impl WebServer {
-    /// `fault` applies from request `at` on, with `place` as its seed.
     pub(crate) fn start(root: &Path, fault: Fault, at: usize, place: u64) -> WebServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, requests) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));

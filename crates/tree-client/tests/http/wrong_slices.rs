@@ -72,7 +72,6 @@ pub(crate) fn content(number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Its pack of content has several slices.
 pub(crate) fn site_with_large_files(count: usize) -> Site {
     Site::with_source(32 << 20, |source| {
         for number in 0..count {

@@ -120,7 +120,6 @@ impl MountImage {
         }
     }
 
-    /// Each node must have its directories and its tree.
     fn check(&self) -> Result<(), JournalError> {
         if !self.nodes.contains_key(&NodeId::ROOT) {
             return Err(JournalError::Damaged("no root directory"));

@@ -61,7 +61,6 @@ pub(crate) struct MountRecord {
     pub(crate) only_user: Option<u32>,
 }
 
-/// FUSE_INIT request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct KernelRecord {
     pub(crate) major: u32,

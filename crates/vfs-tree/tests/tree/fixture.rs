@@ -140,7 +140,6 @@ impl Site {
         fs::write(path, bytes).unwrap();
     }
 
-    /// Leaves no room for a page beside the fsinfo.
     pub fn add_many_directories(&self) {
         (0..COMPANIONS_MAX).for_each(|n| self.write(format!("a crowd{n}/file"), n.to_string()));
     }

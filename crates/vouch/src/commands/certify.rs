@@ -72,7 +72,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
     let out = args.out.as_deref().unwrap_or(&args.keys);
     keys::create_directory(out)?;
-    // Before its use: a crash may skip a number but never repeats one.
+    // The serial number is counted before its use: a crash may skip a number but never repeats one.
     keys::replace(&args.keys.join(keys::ROOT_SERIAL), format!("{serial}\n").as_bytes())?;
     if args.out.is_none() {
         set_aside(out)?;
@@ -103,7 +103,7 @@ fn last_serial(dir: &Path) -> Outcome<Option<u64>> {
     if cert.exists() { Ok(Some(keys::read_cert(&cert)?.serial)) } else { Ok(None) }
 }
 
-/// By serial number; nothing is destroyed.
+/// Renames the pair by its serial number; nothing is destroyed.
 fn set_aside(dir: &Path) -> Outcome {
     let (key, cert) = (dir.join(keys::SIGNING_KEY), dir.join(keys::SIGNING_CERT));
     let suffix = if cert.exists() { keys::read_cert(&cert)?.serial.to_string() } else { "without-certificate".to_owned() };

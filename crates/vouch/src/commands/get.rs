@@ -89,7 +89,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
 }
 
-/// The name must not exist.
+/// Fails if the copy's name exists.
 fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
     let dest = match path.last() {
         Some(name) if dest.is_dir() => dest.join(std::ffi::OsStr::from_bytes(name)),

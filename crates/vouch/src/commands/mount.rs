@@ -173,7 +173,6 @@ impl MountSource for Args {
     }
 }
 
-/// Short names and replicas of the trees of a namespace.
 fn namespace_trees(client: &ClientArgs) -> NamespaceTrees {
     let trees = &config::loaded().trees;
     NamespaceTrees {

@@ -11,7 +11,6 @@ use crate::prelude::*;
 const KILLS: u64 = 40;
 const KILLS_VARIABLE: &str = "VOUCH_AUDIT_KILLS";
 const WORKERS: u64 = 3;
-/// Kills then hit the end, indexing and compression of segments.
 const SEGMENT: &str = "64K";
 
 type Acknowledged = (&'static str, String);

@@ -137,7 +137,6 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     world.run_ok(args);
     let sent = std::fs::read_to_string(world.path("position")).expect("the file exists");
     let stays = || assert_eq!(std::fs::read_to_string(world.path("position")).expect("the file exists"), sent);
-    // With new records the restored trail is refused.
     world.run_ok(args);
     restore();
     world.expect_err(5, args, &["ends before what was sent", "record 242", "remove position"]);

@@ -173,7 +173,8 @@ fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64,
     let server = Server::start(disk, &above.join(format!("state {round}")), syncs);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let address = server.address;
-    // While the file system shuts down it may report success for some syncs.
+    // While the file system shuts down it may report success for some syncs, so later replies do
+    // not count.
     let over = Arc::new(AtomicBool::new(false));
     // A FILE_SYNC write also commits earlier changes.
     let written = if syncs == Syncs::Work { StableHow::FileSync } else { StableHow::Unstable };

@@ -106,7 +106,6 @@ impl Guest {
         self
     }
 
-    /// The script of `work/` must succeed. Returns its output.
     pub(crate) fn run(self, script: &str) -> String {
         self.start(script).ok()
     }

@@ -98,7 +98,6 @@ impl Log {
         Ok((log, recovery))
     }
 
-    /// Returns the number of the next segment, and whether the findings are recorded.
     fn resume_last(
         &mut self,
         quarantined_files: &mut Vec<QuarantineFile>,
@@ -161,7 +160,6 @@ impl Log {
         Ok(Some(is_closed))
     }
 
-    /// Takes the key to the end of the segment, and makes durable what precedes it.
     fn resume_key(&mut self, file: &SegmentFile, scan: &SegmentScan, header: &Header, bytes: &[u8]) -> Result<(), LogError> {
         let (required, public) = scan.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
         let next = (self.key.epoch() + 1 == required).then(|| self.key.next());

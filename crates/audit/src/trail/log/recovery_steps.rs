@@ -48,7 +48,6 @@ impl Log {
         self.run_unless_full(Log::run_recovery_steps).map(drop)
     }
 
-    /// Stores the error of a full disk and returns false.
     pub(super) fn run_unless_full(&mut self, operation: impl FnOnce(&mut Log) -> Result<(), LogError>) -> Result<bool, LogError> {
         match operation(self) {
             Ok(()) => Ok(true),

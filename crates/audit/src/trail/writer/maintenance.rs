@@ -59,7 +59,6 @@ impl Shared {
         }
     }
 
-    /// Helps if the idle thread gets no CPU time.
     pub(super) fn help_with_backlog(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let _ = rustix::process::setpriority_process(None, HELPER_NICE);
         while let Some(segment) = backlog.wait(BACKLOG_MAX) {
@@ -210,7 +209,6 @@ const IDLE_NICE: i32 = 19;
 const HELPER_NICE: i32 = 10;
 /// Seven million records at 64 MiB a segment, which searches scan until then.
 const BACKLOG_MAX: usize = 16;
-/// After this time, nothing is removed.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
 const RETENTION_STEP: Duration = Duration::from_secs(60);
 const RETENTION_STOP_TIMEOUT: Duration = Duration::from_secs(5);

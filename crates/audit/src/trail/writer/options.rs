@@ -47,7 +47,6 @@ pub struct WriterOptions {
 }
 
 impl WriterOptions {
-    /// Accepted records are then never dropped.
     pub(super) fn delays_replies(&self) -> bool {
         self.policy == Policy::Block || self.some_replies_wait
     }

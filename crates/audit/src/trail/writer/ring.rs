@@ -57,7 +57,6 @@ impl Ring {
     }
 }
 
-/// Buffers are swapped and reused: a steady state allocates nothing.
 #[derive(Default)]
 pub(super) struct Batch {
     buffers: Vec<Vec<u8>>,

@@ -253,6 +253,5 @@ pub(super) fn now_ns() -> u64 {
 const PENDING_LEN_MAX: usize = 64 << 20;
 const UNSYNCED_LEN_MAX: usize = 32 << 20;
 const RETRY: Duration = Duration::from_millis(500);
-/// Collects a group of records under load.
 const GROUP_STEP: Duration = Duration::from_millis(1);
 const IDLE_STEP: Duration = Duration::from_millis(500);

@@ -17,7 +17,6 @@ impl NfsSubject {
         if read.files > 1 { self.get(&copy_of(read)) } else { self.read_blocks(read) }
     }
 
-    /// One call at a time, without read-ahead.
     fn read_blocks(&mut self, read: &Read) -> Result<Sample, Error> {
         let directory = self.copied(&copy_of(read))?;
         self.rounds += 1;

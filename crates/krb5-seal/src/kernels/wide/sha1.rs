@@ -34,7 +34,6 @@ pub(in crate::kernels) unsafe fn compress_interleaved<V: Vector<Word = u32>, B: 
             let mut w = V::load_block(lanes.data.as_ptr(), 64 * block);
             interleaved.begin(block);
             let [mut a, mut b, mut c, mut d, mut e] = h;
-            // Word `t` of the schedule.
             macro_rules! word {
                 ($t:expr) => {{
                     if $t >= 16 {

@@ -95,7 +95,7 @@ fn open_created(
     let call = request.call(&file, file.grant.caller.uid);
     let open = handle_of(created.open, context, &file);
     let opened = match context.granting(&file, |state| state.open(&call, open, request.share, now)) {
-        // The new file must not stay.
+        // No room, or the export changed: the new file must not stay.
         Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
             return Err(remove_created_file(context, directory, name, &file, settings, status.into()));
         }
@@ -126,7 +126,8 @@ fn open_earlier(
     Ok((file, OpenOutcome { change, attrs_set: attributes_set(how, settings), done: requested::CREATE }, opened))
 }
 
-/// Checked before the creation: a file that is created and removed again could lose others' writes.
+/// Fails without room for another open file. Checked before the creation: a file that is created
+/// and removed again could lose others' writes.
 fn require_room(context: &mut CompoundContext<'_>, request: &OpenRequest<'_>, name: Name<'_>, now: u64) -> Result<(), OpError> {
     let Err(status) = context.state(|state| state.has_room_to_open(request.client, request.owner, request.opener, now)) else {
         return Ok(());

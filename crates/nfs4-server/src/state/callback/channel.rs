@@ -139,7 +139,7 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Exactly once for each [`StateEffect::Callback`], also if it failed.
+    /// Call it exactly once for each [`StateEffect::Callback`], also if it failed.
     pub(crate) fn callback_done(&mut self, id: CallbackId, answer: CallbackAnswer, now: u64) {
         self.latest_ms = now;
         let key = key_of(id);

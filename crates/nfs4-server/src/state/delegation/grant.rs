@@ -297,7 +297,8 @@ impl<F: Clone> State<F> {
             _ => {}
         }
         if delegation.recalled_ms.is_some() {
-            // In 4.0 the caller may be the holder, about to return the delegation.
+            // In 4.0 the caller may be the holder, about to return the delegation. DELAY would
+            // block that.
             return if by.is_none() { Ok(Holder::None) } else { Err(Status::DELAY) };
         }
         match delegation.asked_ms {

@@ -20,8 +20,9 @@ use crate::state::stateid::entry::{Entry, Kind, Open, OwnerKind};
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
-    /// Recalls conflicting delegations (DELAY) and ends conflicting expired clients.
-    /// [`State::open`] checks again, because the lock is released meanwhile.
+    /// Call it before the file is opened or truncated. Recalls conflicting delegations (DELAY) and
+    /// ends conflicting expired clients. [`State::open`] checks again, because the lock is released
+    /// meanwhile.
     pub(crate) fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
         self.client(call.client)?;
         match call.claim {
@@ -104,8 +105,8 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// `opened` allows the share `covers`. DELAY if another call widened the open beyond `covers`
-    /// meanwhile.
+    /// Adds or widens an open. `opened` allows the share `covers`. DELAY if another call widened
+    /// the open beyond `covers` meanwhile.
     pub(crate) fn open(&mut self, call: &OpenCall<'_>, opened: F, covers: Share, now: u64) -> Result<Opened, Status> {
         self.client(call.client)?.renew(now);
         let plan = self.check_open(call, now)?;

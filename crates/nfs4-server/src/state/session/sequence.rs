@@ -55,7 +55,7 @@ impl<F: Clone> State<F> {
         let source_key = session.source_key;
         let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
         let more = promised + session.slots.growth(args.slot);
-        // The limit is never exceeded.
+        // Room for the reply is reserved now, so that the limit is never exceeded.
         if more > 0 && turn == slots::Turn::New && more > self.reply_room(source_key) {
             self.latest_ms = self.latest_ms.max(now);
             if !self.make_room_for_replies(source_key, Some(key), more) {
@@ -267,8 +267,9 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// A session id identifies the client. Prefers the address of EXCHANGE_ID, which the client
-    /// would use after a restart, then the last known one.
+    /// Updates the client's address from its connections, because a session id identifies the
+    /// client. Prefers the address of EXCHANGE_ID, which the client would use after a restart, then
+    /// the last known one.
     pub(in crate::state) fn update_client_address(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);

@@ -17,7 +17,6 @@ use super::options::HttpOptions;
 use super::transport::{HttpRequest, HttpTransport, Network};
 use crate::{Error, Result};
 
-/// How options name a script.
 pub(super) const PREFIX: &str = "pac:";
 
 pub(super) struct ProxyScript {

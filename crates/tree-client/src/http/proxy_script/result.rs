@@ -31,7 +31,6 @@ fn entry(text: &str) -> Option<String> {
 /// Longer lists are cut: each failure takes a part of the time limit.
 const ENTRIES_MAX: usize = 16;
 
-/// Entry point for fuzzing: every entry is one that the client can use.
 pub(crate) fn exercise(text: &str) {
     let found = parse(text);
     assert!(found.len() <= ENTRIES_MAX);

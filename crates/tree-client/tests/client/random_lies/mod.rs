@@ -190,7 +190,6 @@ impl Case {
         });
     }
 
-    /// It is a valid choice and never moves back.
     fn check_revision(&mut self, tree: &Tree) -> RevisionId {
         let (revision_id, stage) = (revision_id_of(tree), self.stage.load(Ordering::SeqCst));
         let is_genuine = revision_id == (1, 2) || self.scenario.stages[..=stage].iter().any(|known| known.0 == revision_id);
@@ -206,7 +205,6 @@ impl Case {
         revision_id
     }
 
-    /// An honest replica's revision must be in force afterwards.
     async fn check_refresh(&mut self, tree: &Tree) -> Result<(), Error> {
         let published = &self.scenario.stages[self.stage.load(Ordering::SeqCst)];
         // The first call may share a round that began before the publication.

@@ -27,7 +27,7 @@ struct Ticket {
 }
 
 impl JobTickets {
-    /// From the trails that are a broker's.
+    /// Reads the trails that are a broker's.
     pub(super) fn read(job: &str, directories: &[&Path], reading: SearchMode) -> Outcome<Self> {
         let mut found = Self { key: format!("job:{job}").into_bytes(), ..Self::default() };
         let query = Query { key: vec![found.key.clone()], class: Some(Class::Administrative), ..Query::default() };
@@ -48,7 +48,7 @@ impl JobTickets {
         Ok(found)
     }
 
-    /// They find each record of the job once, and others that `has` refuses.
+    /// Each record of the job is found once, besides others that `has` refuses.
     pub(super) fn narrow(&self, query: Query) -> Vec<Query> {
         let of_broker = Query { key: vec![self.key.clone()], class: Some(Class::Administrative), ..query.clone() };
         let (Some(from_ns), Some(until_ns)) =

@@ -40,7 +40,8 @@ impl Outputs {
         Ok(())
     }
 
-    /// So that a killed run can be resumed. `whole`: earlier parts.
+    /// Writes the record after each case, so that a killed run can be resumed. `whole`: earlier
+    /// parts.
     pub(super) fn checkpoint(&self, whole: Option<Run>, several: bool) -> Box<dyn FnMut(&Run) + Send> {
         let Some(file) = self.json.clone().filter(|file| !file.metadata().is_ok_and(|there| !there.is_file()) && !is_descriptor(file))
         else {
@@ -114,7 +115,7 @@ fn keep_owner(made: &File, before: &Metadata) -> io::Result<()> {
     }
 }
 
-/// It may also receive the table, so it is not replaced.
+/// A descriptor may also receive the table, so its file is not replaced.
 fn is_descriptor(file: &Path) -> bool {
     let directory = file.parent().unwrap_or(Path::new(""));
     [Path::new("/dev/stdout"), Path::new("/dev/stderr")].contains(&file)

@@ -252,7 +252,7 @@ impl Subjects {
         Ok(())
     }
 
-    /// The page cache may then be dropped.
+    /// True: the page cache may be dropped.
     fn is_alone(&self) -> bool {
         let here = |target: &Labelled<Target>| match &target.value {
             Target::Nfs(target) => target.address().is_ok_and(|address| is_local(address.ip())),
