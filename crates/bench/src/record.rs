@@ -116,9 +116,6 @@ impl Run {
         }
     }
 
-    /// # Errors
-    ///
-    /// The text is not a record, or has another version.
     pub fn from_json(text: &str, name: &str) -> Result<Self, Error> {
         #[derive(Deserialize)]
         struct Head {

@@ -130,10 +130,6 @@ impl TreeEntry {
 }
 
 /// Completes the command line of this process by the configuration, and keeps both.
-///
-/// # Errors
-///
-/// The faults of the files; at least one.
 pub fn complete(arguments: Vec<OsString>, command: fn() -> clap::Command) -> Result<Applied, Vec<Problem>> {
     let given = first_pass(arguments, command());
     let mut config = Config::default();

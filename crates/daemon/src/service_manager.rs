@@ -43,9 +43,6 @@ pub fn stopping() {
 }
 
 /// Sockets from the manager, in its order. Call once.
-///
-/// # Errors
-/// One of them is no listening TCP socket.
 pub fn listeners() -> io::Result<Vec<TcpListener>> {
     let mut passed = listenfd::ListenFd::from_env();
     let mut listeners = Vec::new();

@@ -44,11 +44,8 @@ pub fn metrics(socket: &Path) -> io::Result<String> {
     String::from_utf8(body).map_err(io::Error::other)
 }
 
-/// Returns warnings, or the reason for keeping the old configuration.
-///
-/// # Errors
-///
-/// The daemon does not run or does not answer in time.
+/// Returns warnings, or the reason for keeping the old configuration. Fails if the daemon does not
+/// run or does not answer in time.
 pub fn reload(socket: &Path) -> io::Result<Result<Vec<String>, String>> {
     let (status, body) = blocking(request(socket, Method::POST, "/reload", RELOAD_WAIT_MAX))?;
     if status == StatusCode::OK {

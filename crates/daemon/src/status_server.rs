@@ -52,9 +52,6 @@ impl StatusListeners {
 }
 
 /// Runs on the calling thread until `stop` is notified.
-///
-/// # Errors
-/// The process has no room for a runtime or a listener.
 pub fn run<S: StatusSource>(listeners: StatusListeners, source: &Arc<S>, stop: &Arc<Notify>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {

@@ -33,9 +33,6 @@ impl StatusSocket {
     }
 
     /// `path` may hold the socket of an ended process.
-    ///
-    /// # Errors
-    /// The directory is not writable, or the path is too long for a socket.
     pub fn bind(path: &Path) -> io::Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

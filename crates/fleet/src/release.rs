@@ -62,10 +62,6 @@ impl Site {
     }
 
     /// `start`: seconds since 1970.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Publish`].
     pub fn publish(&self, source: &Path, start: u64) -> Result<(), Error> {
         let options = WriteOptions { pack_len_max: self.pack_len_max, ..WriteOptions::default() };
         let writer = Database::open_write(&self.database(), options).map_err(publishing)?;
@@ -77,10 +73,6 @@ impl Site {
 
     /// A synthetic program of `files` files. Lengths are those of a Python package: most small, a
     /// few a mebibyte. The published tree is the same each time.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`].
     pub fn add_program(&self, name: &str, files: usize) -> Result<Job, Error> {
         let mut job = Vec::with_capacity(files);
         for number in 0..files {
@@ -99,9 +91,6 @@ impl Site {
 
 impl Release {
     /// Ten synthetic programs, then one more, which the job reads.
-    ///
-    /// # Errors
-    /// [`Error::Publish`], [`Error::Io`].
     pub fn synthetic(files: usize, pack_len_max: u32) -> Result<Self, Error> {
         let site = Site::create(pack_len_max)?;
         for number in 0..10 {
@@ -116,9 +105,6 @@ impl Release {
 
     /// Releases `source` into an empty tree. The job reads the files of `job`, or all if it is
     /// empty.
-    ///
-    /// # Errors
-    /// [`Error::Publish`], [`Error::Io`].
     pub fn of_directory(source: &Path, job: Vec<String>, pack_len_max: u32) -> Result<Self, Error> {
         let site = Site::create(pack_len_max)?;
         site.publish(&site.source(), EPOCH - 10)?;

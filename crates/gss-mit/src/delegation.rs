@@ -38,19 +38,12 @@ pub struct DelegatedTickets {
 
 impl Delegation {
     /// `principal`: this process's own, with a key in the keytab.
-    ///
-    /// # Errors
-    ///
-    /// Without the library, or if the names hold zero bytes.
     pub fn new(principal: &str, keytab: &Path) -> Result<Self, KerberosError> {
         let gss = Gss::get().map_err(KerberosError::no_library)?;
         Ok(Self { gss, principal: text(principal)?, keytab: text_of_bytes(keytab.as_os_str().as_bytes())?, own_ticket: None })
     }
 
     /// Tickets of `user` for each of `services` (principals), until `end_s` at most.
-    ///
-    /// # Errors
-    /// If the KDC refuses the user, the delegation or a service, or does not answer.
     pub fn tickets(&mut self, user: &str, services: &[String], end_s: u64) -> Result<DelegatedTickets, KerberosError> {
         let minted = self.mint(user, services, end_s);
         if minted.is_err() {
@@ -119,9 +112,6 @@ fn cache_file(evidence: &ServiceCreds<'_>, tickets: &[ServiceCreds<'_>]) -> Resu
 }
 
 /// A principal with its realm, the default realm of krb5.conf if it names none.
-///
-/// # Errors
-/// Without the library, or if it is no principal.
 pub fn full_name(principal: &str) -> Result<String, KerberosError> {
     let gss = Gss::get().map_err(KerberosError::no_library)?;
     let name = ffi::full_name(gss, &text(principal)?).map_err(|status| KerberosError::of(gss, principal, status, Side::Client))?;

@@ -6,10 +6,6 @@ use vouch_daemon::failure::{At as _, Failure, Outcome, Why};
 
 /// Waits until it has mounted, and returns the line that it prints then. A fork would lose the
 /// threads.
-///
-/// # Errors
-///
-/// That it ended first; it has printed the reason.
 pub fn start_in_background(arguments: impl Iterator<Item = OsString>) -> Outcome<String> {
     let what = "the mount behind";
     let program = std::env::current_exe().at("this program")?;

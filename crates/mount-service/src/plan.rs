@@ -38,9 +38,6 @@ pub trait MountSource {
     fn revision(&self, tree: &Arc<Tree>) -> impl Future<Output = Result<Option<Arc<Revision>>, Self::Error>>;
 
     /// Prints a line that says that the mount is there.
-    ///
-    /// # Errors
-    /// Those of standard output.
     fn announce(&self, line: &str) -> Result<(), Self::Error>;
 }
 

@@ -24,10 +24,6 @@ use crate::role::Role;
 use crate::worker::{self, Orders, Task};
 
 /// For a worker, standard input is the link to its supervisor.
-///
-/// # Errors
-///
-/// Why nothing is mounted, or why the mount has ended before it should.
 pub fn run<S: MountSource>(role: Role, plan: &MountPlan, source: &S) -> Result<(), S::Error> {
     let job = match role {
         Role::Worker => Some(worker::begin(plan.is_detached)?),

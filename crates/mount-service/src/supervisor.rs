@@ -28,10 +28,6 @@ use crate::worker_process::{Refusal, WorkerProcess, ended, was_killed};
 
 /// Starts a worker, or as successor continues with the worker of the replaced program. `arguments`
 /// are without the program's name.
-///
-/// # Errors
-///
-/// Why the mount has ended, unless its worker has printed it.
 pub fn supervise(role: Role, arguments: Vec<OsString>, is_detached: bool, is_audited: bool) -> Outcome {
     match role {
         Role::Successor => Supervisor::resume(arguments, is_detached, is_audited)?.run(),

@@ -38,11 +38,7 @@ pub(crate) fn path(device: &str) -> io::Result<PathBuf> {
     Ok(base.join("vouch/mounts").join(device))
 }
 
-/// Returns how long requests waited.
-///
-/// # Errors
-///
-/// Why the mount's process goes on.
+/// Returns how long requests waited. An error says why the mount's process goes on.
 pub fn request_upgrade(point: &Path, device: &str) -> Outcome<Duration> {
     let what = point.display();
     let socket = path(device).at(&what)?;

@@ -70,9 +70,6 @@ pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Servi
 }
 
 /// Like [`establish`], over TLS if given.
-///
-/// # Errors
-/// Also without a TLS session.
 pub fn establish_with<I: Initiator>(
     address: SocketAddr,
     tls: Option<&TlsClient>,
@@ -129,9 +126,6 @@ impl GssProtection {
     }
 
     /// The context for callbacks with this service.
-    ///
-    /// # Errors
-    /// Without random bytes for the context handle.
     pub fn callback_security(&self, service: Service) -> Result<CallbackSecurity, ProtectionError> {
         let mut name = [0; HANDLE_LEN];
         getrandom::fill(&mut name).map_err(|_| ProtectionError::NoContext)?;
@@ -140,9 +134,6 @@ impl GssProtection {
     }
 
     /// The record that destroys the context at the server.
-    ///
-    /// # Errors
-    /// If the sequence numbers are exhausted.
     pub fn destroy(&mut self, xid: u32) -> Result<Vec<u8>, ProtectionError> {
         let mut w = Writer::new();
         let start = begin_record(&mut w);

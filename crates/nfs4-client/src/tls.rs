@@ -23,9 +23,6 @@ pub struct TlsClient {
 
 impl TlsClient {
     /// `server`: name or address in the server's certificate.
-    ///
-    /// # Errors
-    /// If a file cannot be used, or `server` is no name.
     pub fn new(files: &ClientFiles, server: &str) -> Result<Self, TlsClientError> {
         let name = ServerName::try_from(server.to_owned()).map_err(|_| TlsClientError::Name(server.to_owned()))?;
         Ok(TlsClient { config: credentials::client_config(files)?, server: name })

@@ -135,9 +135,6 @@ pub struct Exports {
 }
 
 impl Exports {
-    /// # Errors
-    ///
-    /// If two exports conflict.
     pub fn new(exports: impl IntoIterator<Item = Export>) -> Result<Self, ExportsError> {
         let mut all: Vec<Arc<Export>> = Vec::new();
         let (mut ids, mut paths) = (HashMap::new(), HashMap::new());

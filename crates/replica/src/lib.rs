@@ -124,10 +124,6 @@ pub struct Server {
 
 impl Server {
     /// Restricts the calling thread and its later threads: call this early.
-    ///
-    /// # Errors
-    ///
-    /// Nothing to serve, a taken address, or a required sandbox that is unavailable.
     pub fn open(mut config: ServeConfig) -> Result<Self, ServeError> {
         if config.databases.is_empty() || config.listen.is_empty() && config.passed.is_empty() {
             return Err(ServeError::Config("a replica needs a database and an address to listen on"));
@@ -195,10 +191,6 @@ impl Server {
     }
 
     /// `stop` is called ten times a second.
-    ///
-    /// # Errors
-    ///
-    /// A thread cannot start, or ends by itself.
     pub fn run(mut self, stop: impl Fn() -> bool) -> Result<(), ServeError> {
         let system = |source| ServeError::System { doing: "threads", source };
         let wakers: Vec<_> = self.workers.iter().map(Worker::waker).collect();

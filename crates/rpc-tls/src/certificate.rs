@@ -25,8 +25,7 @@ const NAME_LEN_MAX: usize = 512;
 const USER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x91, 0x3e, 1, 1, 1];
 
 impl PeerCertificate {
-    /// # Errors
-    /// No X.509 certificate, or an invalid user name.
+    /// Fails without an X.509 certificate, or if its user name is invalid.
     pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, TlsError> {
         let parsed = der::certificate(certificate).ok_or(TlsError::Certificate("it is no X.509 certificate"))?;
         let (subject, common) = der::name(parsed.subject);

@@ -64,9 +64,6 @@ impl fmt::Debug for ServerCredentials {
 
 impl ServerCredentials {
     /// Accepts an expired certificate: the caller warns about it.
-    ///
-    /// # Errors
-    /// A file is missing or does not fit.
     pub fn load(files: &ServerFiles) -> Result<Self, CredentialError> {
         let chain = certificates(&files.certificate)?;
         let certificate = PeerCertificate::read(&chain[0]).map_err(|error| fault(&files.certificate, error))?;
@@ -110,9 +107,6 @@ impl ServerCredentials {
 
     /// Verifies a client's certificate again, at `now_seconds` since 1970: it may have expired, or
     /// the files may have changed.
-    ///
-    /// # Errors
-    /// The certificate is no longer accepted.
     pub fn verify_again(&self, chain: &[CertificateDer<'_>], now_seconds: u64) -> Result<(), rustls::Error> {
         let (Some(verifier), Some((first, others))) = (&self.verifier, chain.split_first()) else {
             return Err(rustls::Error::General("client certificates are no longer accepted".into()));
@@ -122,9 +116,6 @@ impl ServerCredentials {
 }
 
 /// Reads the files of a client.
-///
-/// # Errors
-/// A file is missing or does not fit.
 pub fn client_config(files: &ClientFiles) -> Result<Arc<ClientConfig>, CredentialError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])

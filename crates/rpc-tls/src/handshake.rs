@@ -53,19 +53,12 @@ const HANDSHAKE_LEN_MAX: usize = 64 * 1024;
 
 impl Handshake {
     /// Waits for the client's first message.
-    ///
-    /// # Errors
-    /// The configuration does not fit.
     pub fn server(config: Arc<ServerConfig>) -> Result<Self, TlsError> {
         let connection = Box::new(Connection::Server(UnbufferedServerConnection::new(config)?));
         Ok(Handshake { connection, received: Vec::new(), received_len: 0 })
     }
 
     /// Call [`Handshake::advance`] without bytes for the first message.
-    ///
-    /// # Errors
-    ///
-    /// The configuration does not fit.
     pub fn client(config: Arc<ClientConfig>, server: ServerName<'static>) -> Result<Self, TlsError> {
         let connection = Box::new(Connection::Client(UnbufferedClientConnection::new(config, server)?));
         Ok(Handshake { connection, received: Vec::new(), received_len: 0 })

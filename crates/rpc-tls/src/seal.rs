@@ -59,9 +59,6 @@ impl Sealer {
     }
 
     /// Appends a KeyUpdate message to `out` and changes to the next key (RFC 8446 §4.6.3).
-    ///
-    /// # Errors
-    /// The next key cannot be derived.
     pub fn update_key(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
         // update_not_requested: a request could go back and forth for ever.
         self.append(content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], out)?;
@@ -70,9 +67,6 @@ impl Sealer {
     }
 
     /// Appends close_notify.
-    ///
-    /// # Errors
-    /// The key is used up.
     pub fn close(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
         self.append(content::ALERT, &[1, 0], out)
     }

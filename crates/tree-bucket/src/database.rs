@@ -29,10 +29,6 @@ use crate::{lock, runtime};
 
 /// `address`: `s3://BUCKET/PREFIX`. The environment configures it. Databases of one address share
 /// their state.
-///
-/// # Errors
-///
-/// Invalid address or configuration, or an unusable work directory.
 pub fn open(address: &str) -> io::Result<Arc<dyn BucketDatabase>> {
     static OPEN: Mutex<Option<HashMap<String, Arc<S3Database>>>> = Mutex::new(None);
     runtime::start()?;

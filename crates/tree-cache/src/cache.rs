@@ -74,11 +74,8 @@ impl fmt::Debug for TreeCache {
 }
 
 impl TreeCache {
-    /// Follows the origin from then on. Serves what it has while no origin answers.
-    ///
-    /// # Errors
-    ///
-    /// An unusable directory, or an empty cache and no origin.
+    /// Follows the origin from then on. Serves what it has while no origin answers. Fails with an
+    /// empty cache and no origin.
     pub async fn open(client: Arc<Client>, options: CacheOptions) -> Result<Arc<Self>> {
         for dir in [&options.dir, &options.dir.join("packs"), &options.dir.join("index")] {
             std::fs::create_dir_all(dir).map_err(io_error(dir))?;

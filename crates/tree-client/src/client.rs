@@ -111,9 +111,6 @@ pub struct Client {
 impl Client {
     /// Must run in a tokio runtime, which runs the background work. A disk cache that cannot be
     /// opened is a warning.
-    ///
-    /// # Errors
-    /// Outside of a tokio runtime.
     pub fn new(options: ClientOptions) -> Result<Arc<Self>> {
         let runtime = Handle::try_current().map_err(|e| Error::Damaged { what: format!("a client needs a tokio runtime: {e}") })?;
         let disk = options.disk_cache.as_ref().and_then(|wanted| match DiskCache::open(wanted) {

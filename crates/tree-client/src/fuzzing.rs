@@ -17,9 +17,6 @@ pub fn cache_list(bytes: &[u8]) {
 }
 
 /// A disk cache segment of `len` bytes.
-///
-/// # Errors
-/// If the file cannot be read.
 pub fn cache_segment(file: &File, len: u64) -> io::Result<()> {
     crate::disk_cache::segment::exercise_segment(file, len)
 }

@@ -22,8 +22,7 @@ pub struct LocalConnector {
 }
 
 impl LocalConnector {
-    /// # Errors
-    /// Not a database, or not readable.
+    /// Fails if it is no database or not readable.
     pub fn open(path: &Path) -> crate::Result<Self> {
         Ok(Self { database: Arc::new(Database::open_read(path)?) })
     }

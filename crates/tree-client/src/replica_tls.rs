@@ -26,9 +26,6 @@ impl ReplicaTls {
     /// `authorities`: a file (PEM) of authorities of servers; `None`: those of the system.
     /// `is_required`: refuse clear text. Each replica is then reached over TLS, and each URL is
     /// `https://`.
-    ///
-    /// # Errors
-    /// The file cannot be used.
     pub fn new(authorities: Option<&Path>, is_required: bool) -> Result<Self> {
         Ok(Self { authorities: authorities.map(read).transpose()?, is_required })
     }
@@ -66,8 +63,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// # Errors
-    /// The given authorities, or those of the system if TLS is required, cannot be used.
+    /// Fails if the given authorities, or those of the system if TLS is required, cannot be used.
     pub(crate) fn new(tls: ReplicaTls) -> Result<Self> {
         let sessions = Self { tls, config: OnceLock::new() };
         if sessions.tls.authorities.is_some() || sessions.tls.is_required {

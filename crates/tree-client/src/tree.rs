@@ -239,10 +239,8 @@ impl Tree {
         }
     }
 
-    /// Returns the stored form, verified by its hash. Bypasses all caches: for caches that pass frames on.
-    ///
-    /// # Errors
-    /// No replica has sent the frame in time.
+    /// Returns the stored form, verified by its hash. Bypasses all caches: for caches that pass
+    /// frames on.
     pub async fn fetch_stored(&self, handle: &BlockHandle, len_expected: usize) -> Result<Bytes> {
         let (deadline, priority) = (Instant::now() + self.operation_max(), Priority::Foreground);
         let request = FrameRequest { handle: *handle, iv: self.iv, decode: None, len_expected, priority };

@@ -49,9 +49,6 @@ pub fn is_mounted(label: &str, point: &Path) -> bool {
 }
 
 /// A busy mount disappears at once, and ends when its last file is closed.
-///
-/// # Errors
-/// [`MountError::Point`]: no vouch mount.
 pub fn unmount_point(point: &Path) -> Result<(), MountError> {
     let path = absolute(point)?;
     match mount_at(&path)? {
@@ -61,18 +58,12 @@ pub fn unmount_point(point: &Path) -> Result<(), MountError> {
 }
 
 /// "MAJOR:MINOR". Asks no server.
-///
-/// # Errors
-/// [`MountError::Point`]: no vouch mount.
 pub fn mount_device(point: &Path) -> Result<String, MountError> {
     let path = absolute(point)?;
     device_at(&path).ok_or(MountError::Point { path, why: "not a vouch mount" })
 }
 
 /// All vouch mounts that this process sees, dead ones too.
-///
-/// # Errors
-/// /proc cannot be read.
 pub fn mount_points() -> io::Result<Vec<PathBuf>> {
     let text = fs::read(MOUNTINFO)?;
     let mounts = text.split(|&b| b == b'\n').filter_map(parse_line);

@@ -39,9 +39,6 @@ pub struct Mounted {
 }
 
 /// Needs a multi-threaded tokio runtime, and starts threads of its own.
-///
-/// # Errors
-/// An unusable or busy mount point, or a user without the right.
 pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted, MountError> {
     let pinned = config.options.revision.clone();
     let fsinfo = pinned.clone().unwrap_or_else(|| tree.newest()).fsinfo.clone();
@@ -66,9 +63,6 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
 }
 
 /// `@HOST[:PORT],HOSTID` appears when it is looked up. Short names are symbolic links.
-///
-/// # Errors
-/// As [`mount_tree`].
 pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: NamespaceTrees) -> Result<Mounted, MountError> {
     let without_xattrs = config.options.xattrs == XattrMode::Off;
     let keeps_whole_files = client.cache_usage().disk_quota_bytes > 0;
@@ -201,9 +195,6 @@ impl Mounted {
     }
 
     /// Serves until `stop` or an external unmount, then unmounts.
-    ///
-    /// # Errors
-    /// Serving or unmounting failed.
     pub async fn serve_until(mut self, stop: impl Future<Output = ()>) -> Result<(), MountError> {
         let ended = tokio::select! {
             ended = &mut self.ended => Some(ended),
@@ -225,9 +216,6 @@ impl Mounted {
     }
 
     /// Open files fail when the process ends.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub async fn unmount(mut self) -> Result<(), MountError> {
         self.detach_once()?;
         // Open files keep the session, so do not wait for them.

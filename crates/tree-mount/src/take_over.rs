@@ -35,9 +35,6 @@ use crate::state::{MountKind, MountState};
 use crate::volume::VolumeRegistry;
 
 /// Empty, for [`MountOptions::journal`](crate::MountOptions::journal).
-///
-/// # Errors
-/// Those of memfd_create(2).
 pub fn create_journal() -> io::Result<File> {
     Journal::create()
 }
@@ -61,10 +58,6 @@ pub struct TakeOver {
 }
 
 /// `options` have the same journal.
-///
-/// # Errors
-///
-/// The mount is of another tree or kind.
 pub fn take_over_tree(options: MountOptions, tree: &Arc<Tree>, predecessor: Predecessor) -> Result<TakeOver, MountError> {
     let image = &predecessor.image;
     let [record] = &image.volumes.values().collect::<Vec<_>>()[..] else {
@@ -82,9 +75,6 @@ pub fn take_over_tree(options: MountOptions, tree: &Arc<Tree>, predecessor: Pred
 }
 
 /// `trees`: the open trees by their names in the namespace. Files of other trees fail with ESTALE.
-///
-/// # Errors
-/// As [`take_over_tree`].
 pub fn take_over_namespace(
     options: MountOptions,
     client: Arc<Client>,
@@ -133,9 +123,6 @@ fn take_over(options: MountOptions, source: MountSource, predecessor: Predecesso
 
 impl TakeOver {
     /// Serves. Needs a multi-threaded tokio runtime.
-    ///
-    /// # Errors
-    /// The system refuses threads or descriptors.
     pub fn begin(self) -> Result<Mounted, MountError> {
         let Self { state, notices, device, mount, was_killed, was_updating } = self;
         let mounted = start_session(state.clone(), notices, &device, &mount, was_killed)?;
@@ -233,8 +220,6 @@ impl Mounted {
         MountHandle { state: self.state.clone(), point: self.point().to_owned() }
     }
 
-    /// # Errors
-    /// The system refuses another descriptor.
     pub fn device(&self) -> io::Result<OwnedFd> {
         self.state.device.get().ok_or(io::ErrorKind::NotConnected)?.try_clone()
     }
@@ -242,11 +227,8 @@ impl Mounted {
 
 impl MountHandle {
     /// Stops with all requests answered and the journal complete. New requests wait in the kernel
-    /// until [`MountHandle::resume`] or the other process.
-    ///
-    /// # Errors
-    ///
-    /// Requests or an update do not end within ten seconds. Serves on.
+    /// until [`MountHandle::resume`] or the other process. Serves on if requests or an update do
+    /// not end within ten seconds.
     pub async fn stop_serving(&self) -> Result<(), MountError> {
         let stopped = self.try_stop().await;
         if stopped.is_err() {

@@ -10,9 +10,6 @@ use crate::options::Options;
 use crate::printable::printable;
 
 /// Neither need exist.
-///
-/// # Errors
-/// [`Error::DatabaseInside`] and [`Error::Private`].
 pub fn check_outside_source(options: &Options, database: &Path, keys: &Path) -> Result<(), Error> {
     let path = |place: &Path| printable(place.as_os_str().as_bytes());
     // A bucket is in no directory; the walk checks its work directory.

@@ -9,10 +9,6 @@ use crate::{FrameSource, Result};
 
 /// The first needed first: the top page of the root directory, then frames below it, breadth first,
 /// while they fit into one burst. Does not verify: the receiver does.
-///
-/// # Errors
-///
-/// A frame cannot be read.
 pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHandle>> {
     let (mut chosen, mut len) = (Vec::new(), 0);
     let mut queue: VecDeque<_> = references::of_inode(root).take(CANDIDATES_MAX).collect();

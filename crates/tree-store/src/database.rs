@@ -21,10 +21,6 @@ impl Database {
     }
 
     /// The directory must be missing or empty. An interrupted creation can be repeated.
-    ///
-    /// # Errors
-    /// [`Error::Exists`] if there is a database; [`Error::NotEmpty`] if there are other files,
-    /// which stay untouched.
     pub fn create(path: &Path, hostid: HostId, iv: Iv) -> Result<()> {
         Self::create_on(&SystemDisk, path, hostid, iv)
     }

@@ -42,9 +42,6 @@ pub enum RemoteSearch {
 
 impl RemoteView {
     /// `bytes`: content of the file `manifest`.
-    ///
-    /// # Errors
-    /// Not a manifest of this version, or a wrong checksum.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let manifest = Manifest::from_bytes(bytes, Path::new(Self::MANIFEST))?;
         let mut packs: Vec<_> = manifest.packs.iter().map(|pack| (pack.id, pack.class, pack.len)).collect();
@@ -101,9 +98,6 @@ impl RemoteView {
     }
 
     /// `range`: from [`RemoteView::first_guess`] or [`RemoteSearch::Read`].
-    ///
-    /// # Errors
-    /// The bytes are no records.
     pub fn search(segment: &RemoteFile, range: &Range<u64>, bytes: &[u8], handle: &BlockHandle) -> Result<RemoteSearch> {
         let count = count_of(segment);
         let first = (range.start.saturating_sub(HEADER_LEN as u64)) / RECORD_LEN as u64;
@@ -131,9 +125,6 @@ impl RemoteView {
     }
 
     /// Checks the place against the pack's length.
-    ///
-    /// # Errors
-    /// The record names no pack of this manifest, or bytes beyond its end.
     pub fn frame(&self, record: &[u8; RECORD_LEN]) -> Result<RemoteFrame> {
         let place = Place::from_record(record.as_slice());
         let found = place.and_then(|place| {

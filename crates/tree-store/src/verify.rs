@@ -33,11 +33,8 @@ impl Verified {
 }
 
 impl Database {
-    /// On all cores, without a lock.
-    ///
-    /// # Errors
-    ///
-    /// The check cannot run. The result has the damage.
+    /// On all cores, without a lock. The result has the damage; an error means that the check
+    /// cannot run.
     pub fn verify(path: &Path, progress: Option<&ProgressFn<'_>>) -> Result<Verified> {
         let snapshot = Snapshot::open(path)?;
         for _ in 0..ATTEMPTS_MAX {

@@ -112,9 +112,6 @@ pub fn verify(iv: &Iv, handle: &BlockHandle, frame: &[u8]) -> Result<(), Error> 
 }
 
 /// The payload of a frame, decompressed up to [`LEAF_LEN_MAX`]. Checks no hash: see [`verify`].
-///
-/// # Errors
-/// Another kind than expected, an unknown codec, or data that does not decompress.
 pub fn payload(kind: FrameKind, frame: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
     let (&[found, codec], stored) = frame.split_first_chunk::<HEADER_LEN>().ok_or(Error::Length(frame.len()))?;
     if found != kind as u8 {

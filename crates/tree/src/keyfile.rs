@@ -119,9 +119,6 @@ pub fn read_secret(role: Role, text: &[u8], passphrase: Option<&[u8]>) -> Result
 }
 
 /// True if [`read_secret`] needs a passphrase.
-///
-/// # Errors
-/// Not a key file of this role.
 pub fn is_sealed(role: Role, text: &[u8]) -> Result<bool, Error> {
     let bytes = Zeroizing::new(unarmour(role.header(), text)?);
     Ok(Reader::new(&bytes).u32()? != 0)

@@ -10,9 +10,6 @@ pub(crate) use vouch_config::{
 };
 
 /// Completes the command line of this process by the configuration, and keeps both.
-///
-/// # Errors
-/// The first fault of the files.
 pub(crate) fn complete(arguments: Vec<OsString>) -> Outcome<Applied> {
     vouch_config::complete(arguments, cli::command).map_err(|problems| first_of(&problems))
 }

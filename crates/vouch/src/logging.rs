@@ -16,9 +16,6 @@ use crate::cli::{Global, LogFormat};
 use crate::exit::{At as _, Failure, Outcome};
 
 /// Called once.
-///
-/// # Errors
-/// A failure of kind usage when the filter is malformed.
 pub(crate) fn start(global: &Global) -> Outcome {
     let directives = global.log_level.as_deref().unwrap_or_else(|| if is_journal() { JOURNAL_LEVEL } else { DEFAULT_LEVEL });
     let filter = EnvFilter::builder().parse(format!("{QUIET},{directives}")).map_err(|error| {

@@ -29,9 +29,7 @@ pub(crate) const fn exit_code(code: Code) -> u8 {
     }
 }
 
-/// # Errors
-///
-/// Options that neither mount(8) nor `vouch mount` knows, without -s.
+/// Without -s, fails for options that neither mount(8) nor `vouch mount` knows.
 pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
     let (mut places, mut options) = (Vec::new(), Vec::new());
     let (mut is_sloppy, mut is_fake) = (false, false);

@@ -39,9 +39,6 @@ const SCHEMES: [(&str, Protocol, Option<u16>); 5] = [
 ];
 
 impl Target {
-    /// # Errors
-    ///
-    /// What is wrong with the URL.
     pub fn parse(text: &str) -> Result<Target, String> {
         let known = SCHEMES.iter().find_map(|(scheme, protocol, port)| Some((text.strip_prefix(scheme)?, *protocol, *port)));
         let Some((rest, protocol, usual)) = known else {

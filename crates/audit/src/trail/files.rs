@@ -69,17 +69,13 @@ pub(crate) fn read_removed_seals(directory: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// # Errors
-/// The file is not readable, or no key.
+/// Fails if the file is not readable or has no key.
 pub fn read_key(path: &Path) -> io::Result<Ratchet> {
     let bytes = Zeroizing::new(fs::read(path)?);
     Ratchet::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a key of an audit trail, or damaged"))
 }
 
 /// Verifies the seal's own signature.
-///
-/// # Errors
-/// The file is not readable, or no seal.
 pub fn read_checkpoint(path: &Path) -> io::Result<Seal> {
     let bytes = fs::read(path)?;
     let seal = Seal::decode(&bytes).filter(Seal::is_signed);

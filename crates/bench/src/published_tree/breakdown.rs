@@ -23,9 +23,6 @@ struct Spent {
 
 impl PublishedTree {
     /// The parts of the time of a read.
-    ///
-    /// # Errors
-    /// Those of the mounts.
     pub fn breakdown(&self, read: Read, stop: &StopFlag) -> Result<Vec<Box<dyn Subject>>, Error> {
         let (replica, calls) = (self.replica()?, self.calls_of(self.replica()?, read, stop)?);
         let spent: Arc<Mutex<Spent>> = Arc::default();

@@ -5,9 +5,6 @@ use crate::{Error, Run, StopFlag, Subject};
 
 impl PublishedTree {
     /// Connections to the replica, to a private web server and to web servers of the caller.
-    ///
-    /// # Errors
-    /// Those of the servers.
     pub fn connections(&self, targets: &[Target], run: &mut Run, stop: &StopFlag) -> Result<Vec<Box<dyn Subject>>, Error> {
         let address = self.replica()?;
         let mut records = [Vec::new(), Vec::new()];

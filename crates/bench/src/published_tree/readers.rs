@@ -11,10 +11,6 @@ use crate::{Error, Run, StopFlag, Subject};
 impl PublishedTree {
     /// The source directory; the tree with cold, warm and no caches; sshfs cold and warm; NFS
     /// servers.
-    ///
-    /// # Errors
-    ///
-    /// Those of the mounts and servers.
     pub fn readers(&self, peers: Peers<'_>, run: &mut Run, stop: &StopFlag) -> Result<Vec<Box<dyn Subject>>, Error> {
         let source = self.directory.path().join("src");
         let build = peers.build;

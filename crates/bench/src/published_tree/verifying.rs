@@ -17,9 +17,6 @@ use super::mounted::Mounted;
 
 impl PublishedTree {
     /// A client that accepts every answer, and one that verifies like the mount.
-    ///
-    /// # Errors
-    /// Those of the mount that makes the calls.
     pub fn verifying(&self, read: Read, stop: &StopFlag) -> Result<Vec<Box<dyn Subject>>, Error> {
         let replica = self.replica()?;
         let name: TreeName = self.name.parse().map_err(|error| Error::Input(format!("{}: {error}", self.name)))?;
@@ -56,9 +53,6 @@ impl PublishedTree {
     }
 
     /// Clients that replay the reads of a compile.
-    ///
-    /// # Errors
-    /// Those of the compile.
     pub fn replayed(&self, quick: bool, run: &mut Run, stop: &StopFlag) -> Result<Vec<Box<dyn Subject>>, Error> {
         if !compile::is_installed() {
             return Err(Error::NotFound("clients that replay a compile: a C compiler is not installed (cc)".into()));

@@ -14,9 +14,6 @@ use crate::StopFlag;
 pub(crate) struct ChildProcess(Child);
 
 impl ChildProcess {
-    /// # Errors
-    ///
-    /// Errors of the system.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         let child = command.process_group(0).spawn()?;
         running().push(child.id());

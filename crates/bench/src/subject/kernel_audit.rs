@@ -65,9 +65,6 @@ pub struct AuditGuard {
 }
 
 impl AuditGuard {
-    /// # Errors
-    ///
-    /// The machine already uses the audit, or it cannot be measured.
     pub fn take() -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root may change the kernel's audit rules".into());

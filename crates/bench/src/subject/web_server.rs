@@ -27,10 +27,6 @@ impl Drop for WebServer {
 
 impl WebServer {
     /// Serves `root`. Configuration and certificate are in `directory`.
-    ///
-    /// # Errors
-    ///
-    /// Names a missing program, or nginx did not start.
     pub(crate) fn start(directory: &Path, root: &Path) -> Result<Self, Error> {
         let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
         let program = program.ok_or_else(|| Error::Program("nginx is not installed".into()))?;

@@ -14,9 +14,6 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// # Errors
-    ///
-    /// Names a missing program.
     pub fn build() -> Result<Self, String> {
         let version = run(Command::new("mpirun").arg("--version")).map_err(|_| "mpirun is not installed".to_owned())?;
         let directory = tempfile::tempdir().map_err(|error| format!("a directory: {error}"))?;

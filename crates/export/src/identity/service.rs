@@ -99,10 +99,8 @@ pub struct UserLookup {
     pub groups: usize,
 }
 
-/// Asks the services of nsswitch.conf(5) as the server does. Blocks.
-///
-/// # Errors
-/// A service that fails, by its name.
+/// Asks the services of nsswitch.conf(5) as the server does. Blocks. An error names the service
+/// that fails.
 pub fn look_up_user(name: &str) -> Result<Option<UserLookup>, String> {
     let failed = |ServiceFailed { service, errno }| format!("`{service}` of nsswitch.conf: {}", std::io::Error::from_raw_os_error(errno));
     let Some(UserRecord { name, uid, gid }) = nss::user_by_name(name).map_err(failed)? else { return Ok(None) };

@@ -21,10 +21,6 @@ type ServerThread = JoinHandle<io::Result<()>>;
 impl Server {
     /// Serves until `stop` returns true, then lets pending replies leave. Calls `stop` ten times a
     /// second.
-    ///
-    /// # Errors
-    ///
-    /// A thread cannot start or ends by itself, or the audit policy halts the server.
     pub fn run(mut self, stop: impl Fn() -> bool) -> Result<(), ExportError> {
         let system = |source| ExportError::System { doing: "threads", source };
         let driver = self.driver.clone();

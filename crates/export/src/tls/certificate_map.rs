@@ -22,10 +22,8 @@ pub(crate) enum Holder {
 }
 
 impl CertificateMap {
-    /// One line each: `sha256:FINGERPRINT HOLDER`, `subject:NAME HOLDER` or `* HOLDER`.
-    ///
-    /// # Errors
-    /// Names the line, its fault and the text to write.
+    /// One line each: `sha256:FINGERPRINT HOLDER`, `subject:NAME HOLDER` or `* HOLDER`. An error
+    /// names the line, its fault and the text to write.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut map = CertificateMap::default();
         for (at, line) in text.lines().enumerate().take(LINES_MAX + 1) {
@@ -72,9 +70,6 @@ impl CertificateMap {
     }
 
     /// `domain`: of users in certificates.
-    ///
-    /// # Errors
-    /// The reason for refusing the certificate.
     pub(crate) fn holder(&self, certificate: &PeerCertificate, domain: &str) -> Result<Holder, String> {
         let listed = self.fingerprints.get(&certificate.fingerprint_text()).or_else(|| self.subjects.get(&certificate.subject));
         match (listed, &certificate.user) {

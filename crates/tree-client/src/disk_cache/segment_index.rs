@@ -162,10 +162,8 @@ impl SegmentIndex {
         self.index.write().remove(handle);
     }
 
-    /// Excludes other threads and processes. Dropping the file unlocks.
-    ///
-    /// # Errors
-    /// `TimedOut` after [`LOCK_WAIT_MAX`]: a cache never blocks its users.
+    /// Excludes other threads and processes until the file is dropped. `TimedOut` after
+    /// [`LOCK_WAIT_MAX`]: a cache never blocks its users.
     pub(crate) fn lock_directory(&self) -> io::Result<File> {
         let directory = File::open(&self.dir)?;
         let until = Instant::now() + LOCK_WAIT_MAX;

@@ -101,10 +101,7 @@ impl WholeFiles {
         let _ = fs::remove_file(&body.path);
     }
 
-    /// An unverified file of an earlier process.
-    ///
-    /// # Errors
-    /// `WouldBlock` if this or another process uses it.
+    /// An unverified file of an earlier process. `WouldBlock` if this or another process uses it.
     pub(crate) fn open_existing(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
         let path = self.path(key);
         match lock(&path) {

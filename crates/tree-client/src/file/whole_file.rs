@@ -250,9 +250,6 @@ impl WholeFile {
     /// Changes the content to `blob` in place, also while the file is open: fetches, verifies and
     /// writes the leaves that differ. Readers see verified bytes of either version. May be repeated
     /// after an error.
-    ///
-    /// # Errors
-    /// As [`Tree::read`], and if the disk fails.
     pub async fn move_to(&mut self, blob: &Blob) -> Result<()> {
         if self.blob == *blob && !self.is_mixed {
             return Ok(());

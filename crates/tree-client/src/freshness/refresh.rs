@@ -273,10 +273,8 @@ impl Tree {
         self.freshness().newest().map_or((0, 0), |r| (r.cert_serial(), r.number()))
     }
 
-    /// Reads local directories and published trees.
-    ///
-    /// # Errors
-    /// [`Error::Statement`], after all readable statements are applied.
+    /// Reads local directories and published trees. Returns an error after it has applied all
+    /// readable statements.
     async fn apply_statement_files(&self) -> Result<()> {
         let (client, hostid) = (self.client(), *self.hostid());
         let (mut found, mut fault) = (Vec::new(), None);
@@ -355,10 +353,8 @@ impl Tree {
         Duration::from_secs(u64::from(duration) / 4).clamp(INTERVAL_MIN, INTERVAL_MAX)
     }
 
-    /// True for the fsinfo of the newest valid revision. Puts a newer one in force.
-    ///
-    /// # Errors
-    /// The record of the newest revision seen cannot be stored.
+    /// True for the fsinfo of the newest valid revision. Puts a newer one in force. Fails if the
+    /// record of the newest revision seen cannot be stored.
     pub async fn admits(&self, signed: &[u8]) -> Result<bool> {
         let verdict = self.verify_offer_blocking(signed.to_vec()).await?;
         Ok(matches!(verdict, OfferVerdict::Newer | OfferVerdict::Current(_)))

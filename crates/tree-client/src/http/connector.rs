@@ -25,9 +25,6 @@ pub struct HttpConnector {
 
 impl HttpConnector {
     /// Requests need a tokio runtime.
-    ///
-    /// # Errors
-    /// A proxy is not a URL, or the authorities of servers cannot be read.
     pub fn new(options: HttpOptions) -> Result<Self> {
         // Without proxies nothing is checked: replicas work without certificate authorities.
         if !options.proxies.is_empty() {

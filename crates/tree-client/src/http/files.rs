@@ -22,9 +22,6 @@ pub struct DatabaseFiles {
 
 impl DatabaseFiles {
     /// `location`: a URL, or `HOST[:PORT]` or `tls://HOST[:PORT]` of a replica.
-    ///
-    /// # Errors
-    /// The location is invalid.
     pub fn new(location: &str, hostid: &HostId, options: &HttpOptions) -> Result<Self> {
         Ok(Self { fetcher: Fetcher::new(&database_url(location, hostid, &options.tls)?, options)?, clock: Arc::clone(&options.clock) })
     }
@@ -35,19 +32,13 @@ impl DatabaseFiles {
     }
 
     /// At most 128 MiB.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`].
     pub async fn manifest(&self) -> Result<Bytes> {
         // Shares requests with clients: see `HttpDatabase::refresh`.
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         self.fetcher.get(Wanted::manifest(minute)).await.map_err(|error| self.unreachable(&error))
     }
 
-    /// Bytes `range` of a file.
-    ///
-    /// # Errors
-    /// [`Error::Unreachable`], also for another length.
+    /// Bytes `range` of a file. [`Error::Unreachable`] also for another length.
     pub async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes> {
         let is_whole = *range == (0..file.len);
         let part = (!is_whole).then(|| range.clone());

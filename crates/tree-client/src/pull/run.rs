@@ -36,10 +36,8 @@ pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, 
     pulled.map(|(report, _)| report)
 }
 
-/// Keeps the database current until the future is dropped. Reports each pull to `done`.
-///
-/// # Errors
-/// Only permanent ones: the database cannot be written, or the key is revoked or forwarded. Lying
+/// Keeps the database current until the future is dropped, and reports each pull to `done`. Fails
+/// only for good: the database cannot be written, or the key is revoked or forwarded. Lying
 /// replicas and a stolen signing key only delay.
 pub async fn pull_watch(
     client: &Arc<Client>,

@@ -59,9 +59,6 @@ impl Tree {
     }
 
     /// `signed`: kept by the caller. Verifies the signature again, not the validity in time.
-    ///
-    /// # Errors
-    /// Malformed, or of another tree.
     pub fn kept_revision(&self, signed: &[u8]) -> Result<Arc<Revision>> {
         let newest = self.newest();
         if newest.signed == signed {

@@ -39,8 +39,6 @@ pub enum JournalError {
 }
 
 impl MountImage {
-    /// # Errors
-    /// Another version, or incomplete or damaged.
     pub fn read(file: &File) -> Result<Self, JournalError> {
         let start_now = || {
             let mut header = [0; HEADER_LEN as usize];

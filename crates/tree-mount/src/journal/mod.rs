@@ -112,11 +112,7 @@ impl Journal {
         }
     }
 
-    /// Later records are ignored.
-    ///
-    /// # Errors
-    ///
-    /// A write has failed: the journal is incomplete.
+    /// Later records are ignored. An error: a write has failed, so the journal is incomplete.
     pub(crate) fn freeze(&self) -> io::Result<()> {
         let mut inner = self.inner.lock();
         inner.write();
