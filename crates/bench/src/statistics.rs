@@ -100,12 +100,21 @@ mod tests {
     }
 
     #[test]
-    fn interval_is_deterministic_and_holds_median() {
-        let values: Vec<f64> = (0..25).map(|n| 100.0 + f64::from(n % 7)).collect();
-        let interval = Interval::of(&values).expect("there are values");
-        assert!(interval.low <= interval.median && interval.median <= interval.high);
-        assert!(interval.low >= 100.0 && interval.high <= 106.0);
-        assert_eq!(Interval::of(&values), Some(interval));
+    fn interval_holds_median_and_narrows_with_values() {
+        let of = |count: u64| Interval::of(&(0..count).map(|n| (crate::content::mix(n) % 1000) as f64 + 1000.0).collect::<Vec<_>>());
+        let (few, many) = (of(10).expect("values"), of(1000).expect("values"));
+        assert!(many.spread() < few.spread() / 3.0, "{few:?} {many:?}");
+        for interval in [few, many] {
+            assert!(
+                interval.low <= interval.median && interval.median <= interval.high && interval.low >= 1000.0 && interval.high < 2000.0
+            );
+        }
+        assert_eq!(of(1000), Some(many), "deterministic");
+        let interval = Interval::of(&[3.0, 1.0, 2.0]).expect("there are values");
+        assert_eq!((interval.low, interval.high, interval.values, interval.is_sure()), (1.0, 3.0, 3, false));
+        assert!(Interval::of(&[1.0; 6]).is_some_and(|interval| interval.is_sure()));
+        assert_eq!(Interval::of(&[5.0; 4]), Some(Interval { median: 5.0, low: 5.0, high: 5.0, values: 4 }));
+        assert_eq!((Interval::of(&[]), Interval::of(&[f64::NAN])), (None, None));
     }
 
     #[test]
@@ -154,26 +163,5 @@ mod tests {
             })
             .count();
         assert!((945..=990).contains(&covered), "{covered} of {trials}");
-    }
-
-    #[test]
-    fn few_values_give_range_without_confidence() {
-        let interval = Interval::of(&[3.0, 1.0, 2.0]).expect("there are values");
-        assert_eq!((interval.low, interval.high, interval.values, interval.is_sure()), (1.0, 3.0, 3, false));
-        assert!(Interval::of(&[1.0; 6]).is_some_and(|interval| interval.is_sure()));
-    }
-
-    #[test]
-    fn more_values_narrow_interval() {
-        let of = |count: u64| Interval::of(&(0..count).map(|n| (crate::content::mix(n) % 1000) as f64 + 1000.0).collect::<Vec<_>>());
-        let (few, many) = (of(10).expect("values"), of(1000).expect("values"));
-        assert!(many.spread() < few.spread() / 3.0, "{few:?} {many:?}");
-    }
-
-    #[test]
-    fn equal_values_have_zero_width() {
-        assert_eq!(Interval::of(&[5.0; 4]), Some(Interval { median: 5.0, low: 5.0, high: 5.0, values: 4 }));
-        assert_eq!(Interval::of(&[]), None);
-        assert_eq!(Interval::of(&[f64::NAN]), None);
     }
 }

@@ -281,15 +281,10 @@ mod tests {
 
     #[test]
     fn host_with_many_addresses_leaves_threads_for_others() {
-        let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
-        assert!(threads_of_endless_tasks(32, |pool, number, task| pool.submit(TaskOrigin::call(from(number)), task)) <= 25);
-    }
-
-    #[test]
-    fn jobs_of_one_host_leave_threads_for_others() {
-        let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
-        assert!(threads_of_endless_tasks(32, |pool, number, task| pool.submit(TaskOrigin::job(from(number)), task)) <= 25);
-        assert_eq!(service_order(TaskOrigin::job, &[(1, 5), (2, 1)]), [1, 2, 1, 1, 1, 1]);
+        for origin in [TaskOrigin::call, TaskOrigin::job] {
+            let from = |number: u8| origin(format!("2001:db8::{number:x}").parse().unwrap());
+            assert!(threads_of_endless_tasks(32, |pool, number, task| pool.submit(from(number), task)) <= 25);
+        }
     }
 
     #[test]
@@ -337,6 +332,7 @@ mod tests {
     #[test]
     fn origins_take_turns() {
         assert_eq!(service_order(TaskOrigin::call, &[(1, 5), (2, 2), (3, 1)]), [1, 2, 3, 1, 2, 1, 1, 1]);
+        assert_eq!(service_order(TaskOrigin::job, &[(1, 5), (2, 1)]), [1, 2, 1, 1, 1, 1]);
     }
 
     #[test]

@@ -68,38 +68,28 @@ mod tests {
         RequestedRanges::parse(value.as_bytes(), 1000)
     }
 
-    /// RFC 9110 §14.1.2.
     #[test]
-    fn ranges_are_cut_to_the_file() {
-        for (value, range) in [
-            ("bytes=0-499", 0..500),
-            ("bytes=500-", 500..1000),
-            ("bytes=-200", 800..1000),
-            ("bytes=-5000", 0..1000),
-            ("bytes=900-99999999999999999999999", 900..1000),
-            ("bytes=999-999", 999..1000),
+    fn ranges_are_cut_to_the_file_or_ignored() {
+        for (value, parts) in [
+            ("bytes=0-499", vec![0..500]),
+            ("bytes=500-", vec![500..1000]),
+            ("bytes=-200", vec![800..1000]),
+            ("bytes=-5000", vec![0..1000]),
+            ("bytes=900-99999999999999999999999", vec![900..1000]),
+            ("bytes=999-999", vec![999..1000]),
+            ("bytes=0-0, -1", vec![0..1, 999..1000]),
+            ("bytes=5000-, 1-2, 4-4", vec![1..3, 4..5]),
         ] {
-            assert_eq!(parse(value), Parts(Vec::from([range])), "{value}");
+            assert_eq!(parse(value), Parts(parts), "{value}");
         }
-        assert_eq!(parse("bytes=0-0, -1"), Parts(vec![0..1, 999..1000]));
-        assert_eq!(parse("bytes=5000-, 1-2, 4-4"), Parts(vec![1..3, 4..5]));
-    }
-
-    #[test]
-    fn ranges_outside_of_the_file_are_unsatisfiable() {
         for value in ["bytes=1000-", "bytes=-0", "bytes=2000-3000"] {
             assert_eq!(parse(value), Unsatisfiable, "{value}");
         }
         assert_eq!(RequestedRanges::parse(b"bytes=0-", 0), Unsatisfiable);
-    }
-
-    #[test]
-    fn unusable_headers_give_the_whole_file() {
-        for value in ["", "bytes=", "bytes=a-b", "bytes=5-2", "bytes=1", "lines=1-2", "bytes=--1", "bytes=+1-2", "bytes=0-9,5-6"] {
+        let many = format!("bytes={}", (0..RANGES_MAX as u64 + 1).map(|n| format!("{n}-{n}")).collect::<Vec<_>>().join(","));
+        for value in ["", "bytes=", "bytes=a-b", "bytes=5-2", "bytes=1", "lines=1-2", "bytes=--1", "bytes=+1-2", "bytes=0-9,5-6", &many] {
             assert_eq!(parse(value), Whole, "{value}");
         }
-        let many = format!("bytes={}", (0..RANGES_MAX as u64 + 1).map(|n| format!("{n}-{n}")).collect::<Vec<_>>().join(","));
-        assert_eq!(parse(&many), Whole);
     }
 
     proptest! {

@@ -113,32 +113,20 @@ mod tests {
     }
 
     #[test]
-    fn other_rpc_version_is_answered_with_the_range() {
-        // RFC 5531 §9: RPC_MISMATCH { low, high }.
-        let mut bytes = GOLDEN;
-        bytes[11] = 3;
-        let error = Call::decode(&bytes).unwrap_err();
-        assert_eq!(error, CallError::RpcVersion { xid: 0x1234_5678, version: 3 });
-        let reply = error.reply().unwrap();
-        assert_eq!(reply.body, ReplyBody::Denied(Denied::RpcMismatch { low: 2, high: 2 }));
-    }
-
-    #[test]
-    fn replies_and_unknown_messages_get_no_answer() {
-        for kind in [1, 2] {
+    fn faulty_calls_are_answered_and_other_messages_are_not() {
+        let error = |at: usize, byte: u8| {
             let mut bytes = GOLDEN;
-            bytes[7] = kind;
-            assert_eq!(Call::decode(&bytes).unwrap_err().reply(), None);
-        }
-    }
-
-    #[test]
-    fn oversized_credential_is_an_authentication_error() {
+            bytes[at] = byte;
+            Call::decode(&bytes).unwrap_err()
+        };
+        // RFC 5531 §9: RPC_MISMATCH { low, high }.
+        assert_eq!(error(11, 3), CallError::RpcVersion { xid: 0x1234_5678, version: 3 });
+        assert_eq!(error(11, 3).reply().unwrap().body, ReplyBody::Denied(Denied::RpcMismatch { low: 2, high: 2 }));
         // RFC 5531 §8.2: a body has at most 400 bytes.
-        let mut bytes = GOLDEN;
-        bytes[30] = 0x7f;
-        let reply = Call::decode(&bytes).unwrap_err().reply().unwrap();
-        assert_eq!(reply.body, ReplyBody::Denied(Denied::AuthError(AuthStat::BAD_CRED)));
+        assert_eq!(error(30, 0x7f).reply().unwrap().body, ReplyBody::Denied(Denied::AuthError(AuthStat::BAD_CRED)));
+        for kind in [1, 2] {
+            assert_eq!(error(7, kind).reply(), None);
+        }
     }
 
     #[test]

@@ -22,10 +22,7 @@ pub enum ReplyBody<'a> {
 pub enum Accepted<'a> {
     Success(&'a [u8]),
     ProgUnavail,
-    ProgMismatch {
-        low: u32,
-        high: u32,
-    },
+    ProgMismatch { low: u32, high: u32 },
     ProcUnavail,
     GarbageArgs,
     SystemErr,
@@ -191,15 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn bytes_after_a_failure_are_refused() {
+    fn bytes_after_a_failure_and_calls_are_refused() {
         let mut reply = bytes(&Reply::accepted(7, Accepted::ProcUnavail));
         reply.extend_from_slice(&[0; 4]);
         assert_eq!(Reply::decode(&reply), Err(Error::Trailing(4)));
-    }
-
-    #[test]
-    fn call_is_not_taken_for_reply() {
-        assert!(Reply::decode(&[0; 28]).is_err());
+        assert!(Reply::decode(&[0; 28]).is_err(), "a call");
     }
 
     proptest::proptest! {

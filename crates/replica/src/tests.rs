@@ -308,30 +308,23 @@ fn committed_revision_is_offered_without_restart() {
 }
 
 #[test]
-fn broken_tree_leaves_others_alone() {
+fn broken_tree_leaves_others_alone_and_late_one_is_served() {
     let (one, two) = (TestTree::new(1), TestTree::new(2));
     one.commit(1, u32::MAX);
     let signed = two.commit(1, u32::MAX);
+    let hidden = two.path().join("hidden");
+    std::fs::rename(two.path().join("manifest"), &hidden).unwrap();
     let server = start(config(vec![one.path(), two.path()]));
     let mut client = server.connect();
     assert!(client.fsinfo(hostid(1), false).is_some());
+    std::fs::rename(&hidden, two.path().join("manifest")).unwrap();
+    wait_until("the second database", || client.data(hostid(2), vec![two.frames[0].0])[0].is_some());
     std::fs::remove_file(one.path().join("manifest")).unwrap();
     wait_until("the broken database is told", || server.http("/health").1.contains("broken"));
     assert_eq!(server.http("/health").0, 503);
     assert_eq!(client.fsinfo(hostid(2), false).unwrap().signed_fsinfo, signed);
     assert!(client.data(hostid(2), vec![two.frames[0].0])[0].is_some());
     assert!(client.data(hostid(1), vec![one.frames[0].0])[0].is_some());
-}
-
-#[test]
-fn database_that_appears_later_is_served() {
-    let (one, two) = (TestTree::new(1), TestTree::new(2));
-    let hidden = two.path().join("hidden");
-    std::fs::rename(two.path().join("manifest"), &hidden).unwrap();
-    let server = start(config(vec![one.path(), two.path()]));
-    std::fs::rename(&hidden, two.path().join("manifest")).unwrap();
-    let mut client = server.connect();
-    wait_until("the second database", || client.data(hostid(2), vec![two.frames[0].0])[0].is_some());
 }
 
 #[test]
@@ -437,30 +430,22 @@ fn stop_sends_pending_answers_and_closes() {
 }
 
 #[test]
-fn health_distinguishes_fresh_and_expired() {
+fn health_distinguishes_fresh_and_expired_and_nothing_is_written() {
     let made = TestTree::new(1);
     made.commit(1, u32::MAX);
+    let before = listing(&made.path());
     let server = serve(&made);
     let (status, body) = server.http("/health");
     assert_eq!(status, 200);
     let health: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&health["healthy"], &health["trees"][0]["state"]), (&true.into(), &"fresh".into()));
     assert_eq!((&health["trees"][0]["revision"], &health["trees"][0]["expires"]), (&1.into(), &u32::MAX.into()));
+    assert!(server.connect().fsinfo(hostid(1), true).is_some());
+    assert_eq!(listing(&made.path()), before, "the server writes nothing to the database");
     made.commit(2, 10);
     wait_until("the expiry", || server.http("/health").0 == 503);
     assert!(server.connect().fsinfo(hostid(1), false).is_some());
     assert_eq!(server.http("/nothing").0, 404);
-}
-
-#[test]
-fn nothing_is_written_to_the_database() {
-    let made = TestTree::new(1);
-    made.commit(1, u32::MAX);
-    let before = listing(&made.path());
-    let server = serve(&made);
-    assert!(server.connect().fsinfo(hostid(1), true).is_some());
-    drop(server);
-    assert_eq!(listing(&made.path()), before);
 }
 
 fn listing(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {

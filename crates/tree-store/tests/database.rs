@@ -145,16 +145,7 @@ fn statements_outlast_commits() {
 }
 
 #[test]
-fn database_is_created_once_and_missing_one_is_named() {
-    let (dir, path) = database();
-    assert!(matches!(Database::create(&path, HOSTID, IV), Err(Error::Exists { .. })));
-    let missing = dir.path().join("none");
-    assert!(matches!(Database::open_read(&missing), Err(Error::NotFound { .. })));
-    assert!(matches!(Database::open_write(&missing, WriteOptions::default()), Err(Error::NotFound { .. })));
-}
-
-#[test]
-fn non_empty_directory_is_refused_untouched() {
+fn only_empty_directory_becomes_database() {
     let dir = tempfile::tempdir().unwrap();
     for (name, content) in [("lock", &b"my padlock's code"[..]), ("notes", b""), ("manifest.txt", b"x")] {
         let path = dir.path().join(name);
@@ -165,7 +156,11 @@ fn non_empty_directory_is_refused_untouched() {
         assert_eq!(std::fs::read(path.join(name)).unwrap(), content);
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
     }
-    let (_dir, path) = database();
+    let (dir, path) = database();
+    assert!(matches!(Database::create(&path, HOSTID, IV), Err(Error::Exists { .. })));
+    let missing = dir.path().join("none");
+    assert!(matches!(Database::open_read(&missing), Err(Error::NotFound { .. })));
+    assert!(matches!(Database::open_write(&missing, WriteOptions::default()), Err(Error::NotFound { .. })));
     drop(writer(&path));
     let w = writer(&path);
     w.commit(revision(&w, 1, 0..3)).unwrap();

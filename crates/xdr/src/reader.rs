@@ -144,30 +144,17 @@ mod tests {
     use crate::Writer;
 
     #[test]
-    fn opaque_length_over_limit_is_refused() {
-        let bytes = [0xff; 8];
-        assert_eq!(Reader::new(&bytes).opaque(64), Err(Error::TooLong { len: 0xffff_ffff, max: 64 }));
-    }
-
-    #[test]
-    fn truncated_values_report_missing_bytes() {
+    fn malformed_values_are_refused() {
+        assert_eq!(Reader::new(&[0xff; 8]).opaque(64), Err(Error::TooLong { len: 0xffff_ffff, max: 64 }));
         assert_eq!(Reader::new(&[0, 0, 0]).u32(), Err(Error::Truncated { missing: 1 }));
-        assert_eq!(Reader::new(&[0, 0, 0, 5, 1, 2]).opaque(8), Err(Error::Truncated { missing: 3 }));
-    }
-
-    #[test]
-    fn padding_must_be_zero() {
-        assert_eq!(Reader::new(&[0, 0, 0, 1, 7, 0, 0, 1]).opaque(8), Err(Error::Padding));
-        assert_eq!(Reader::new(&[0, 0, 0, 1, 7, 0, 0, 0]).opaque(8), Ok(&[7u8][..]));
-    }
-
-    #[test]
-    fn booleans_are_zero_or_one() {
+        for (bytes, opaque) in [
+            (&[0, 0, 0, 5, 1, 2][..], Err(Error::Truncated { missing: 3 })),
+            (&[0, 0, 0, 1, 7, 0, 0, 1], Err(Error::Padding)),
+            (&[0, 0, 0, 1, 7, 0, 0, 0], Ok(&[7u8][..])),
+        ] {
+            assert_eq!(Reader::new(bytes).opaque(8), opaque, "{bytes:?}");
+        }
         assert_eq!(Reader::new(&[0, 0, 0, 2]).bool(), Err(Error::Bool(2)));
-    }
-
-    #[test]
-    fn trailing_bytes_are_an_error_at_finish() {
         assert_eq!(Reader::new(&[1]).finish(), Err(Error::Trailing(1)));
     }
 

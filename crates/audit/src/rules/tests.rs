@@ -103,9 +103,15 @@ fn unsupported_lines_are_rejected_with_line_number() {
 }
 
 #[test]
-fn keys_join_and_quotes_keep_spaces() {
-    let rules = rules("-w \"/srv/two words\" -p r -k a -k 'b c'");
-    assert_eq!(key(&rules, &open(b"/srv/two words/x")).as_deref(), Some("a\x01b c"));
+fn keys_join_up_to_the_limit_of_the_kernel() {
+    let quoted = rules("-w \"/srv/two words\" -p r -k a -k 'b c'");
+    assert_eq!(key(&quoted, &open(b"/srv/two words/x")).as_deref(), Some("a\x01b c"));
+    let rule = |keys: &[usize]| format!("-w /srv -p r{}\n", keys.iter().map(|len| format!(" -k {}", "k".repeat(*len))).collect::<String>());
+    assert_eq!(key(&rules(&rule(&[100, 155])), &open(b"/srv/x")).map(|key| key.len()), Some(256));
+    for keys in [&[257][..], &[100, 156], &[3000]] {
+        let errors = Rules::parse(rule(keys), &TestResolver).unwrap_err();
+        assert!(errors[0].to_string().starts_with("line 1: a key has at most 256 bytes"), "{errors:?}");
+    }
 }
 
 #[test]
@@ -132,16 +138,6 @@ fn only_possible_results_are_accepted() {
         assert!(errors[0].reason.contains("result"), "{field}: {errors:?}");
     }
     assert!(["exit=0", "exit>=0", "exit<0", "exit!=0", "exit!=7", "exit>-13"].into_iter().all(|field| parsed(field).is_ok()));
-}
-
-#[test]
-fn key_length_limit_matches_kernel() {
-    let rule = |keys: &[usize]| format!("-w /srv -p r{}\n", keys.iter().map(|len| format!(" -k {}", "k".repeat(*len))).collect::<String>());
-    assert_eq!(key(&rules(&rule(&[100, 155])), &open(b"/srv/x")).map(|key| key.len()), Some(256));
-    for keys in [&[257][..], &[100, 156], &[3000]] {
-        let errors = Rules::parse(rule(keys), &TestResolver).unwrap_err();
-        assert!(errors[0].to_string().starts_with("line 1: a key has at most 256 bytes"), "{errors:?}");
-    }
 }
 
 #[test]
@@ -242,10 +238,18 @@ fn lines_with_other_meaning_in_auditctl_are_rejected() {
 }
 
 #[test]
-fn missing_uid_compares_as_unset() {
-    let rules = rules("-a always,exit -F auid=unset -k nobody\n");
-    assert_eq!(key(&rules, &Record { uid: None, ..open(b"/srv/x") }).as_deref(), Some("nobody"));
-    assert_eq!(key(&rules, &open(b"/srv/x")), None);
+fn auid_is_login_user_if_known_and_may_be_unset() {
+    let unset = rules("-a always,exit -F auid=unset -k nobody\n");
+    assert_eq!(key(&unset, &Record { uid: None, ..open(b"/srv/x") }).as_deref(), Some("nobody"));
+    assert_eq!(key(&unset, &open(b"/srv/x")), None);
+    let rules = rules(
+        "-a always,exit -F auid=1000 -k one\n-a always,exit -F auid>=1000 -F auid!=unset -k logged-in\n-a always,exit -F uid=0 -k root\n",
+    );
+    let root = |login| Record { uid: Some(0), login, ..open(b"/srv/x") };
+    for (login, wanted) in [(Some(1000), "one"), (Some(1001), "logged-in"), (Some(u32::MAX), "root"), (None, "root")] {
+        assert_eq!(key(&rules, &root(login)).as_deref(), Some(wanted), "{login:?}");
+    }
+    assert_eq!(key(&rules, &Record { uid: Some(1000), login: Some(0), ..open(b"/srv/x") }), None);
 }
 
 #[test]
@@ -267,19 +271,6 @@ fn access_granting_nothing_counts_as_failed_attempt() {
     assert!(
         less("", "-a always,exit -S ACCESS -F perm=r\n") && !less("-a always,exit -S ACCESS\n", "-a always,exit -S ACCESS -F perm=r\n")
     );
-}
-
-#[test]
-fn auid_is_login_user_if_known() {
-    let rules = rules(
-        "-a always,exit -F auid=1000 -k one\n-a always,exit -F auid>=1000 -F auid!=unset -k logged-in\n-a always,exit -F uid=0 -k root\n",
-    );
-    let root = |login| Record { uid: Some(0), login, ..open(b"/srv/x") };
-    assert_eq!(key(&rules, &root(Some(1000))).as_deref(), Some("one"));
-    assert_eq!(key(&rules, &root(Some(1001))).as_deref(), Some("logged-in"));
-    assert_eq!(key(&rules, &root(Some(u32::MAX))).as_deref(), Some("root"));
-    assert_eq!(key(&rules, &root(None)).as_deref(), Some("root"));
-    assert_eq!(key(&rules, &Record { uid: Some(1000), login: Some(0), ..open(b"/srv/x") }), None);
 }
 
 #[test]

@@ -380,36 +380,37 @@ mod tests {
 
     use super::*;
 
-    fn pair(peer: &[u8], own: &[u8]) -> (Result<Channel, Error>, Result<Channel, Error>) {
+    fn pair(own: &[u8]) -> (Result<Channel, Error>, Result<Channel, Error>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
-        let token = peer.to_vec();
         let agent = std::thread::spawn(move || {
-            Channel::accept(listener.accept().expect("a connection").0, &Acceptor::Token(token), PEER_TIMEOUT, &StopFlag::default(), || {
-                true
-            })
+            let stream = listener.accept().expect("a connection").0;
+            Channel::accept(stream, &Acceptor::Token(b"secret".to_vec()), PEER_TIMEOUT, &StopFlag::default(), || true)
         });
         let coordinator = Channel::connect(address, &Credential::Token(own.to_vec()), &StopFlag::default());
         (agent.join().expect("the thread ends"), coordinator)
     }
 
-    #[test]
-    fn correct_token_is_accepted() {
-        let (agent, coordinator) = pair(b"secret", b"secret");
-        let (mut agent, mut coordinator) = (agent.expect("the token"), coordinator.expect("the token"));
-        coordinator.send(&1u32, "a").expect("a line");
-        coordinator.send(&2u32, "a").expect("a line");
-        assert_eq!(agent.receive::<u32>("c").expect("a message"), Some(1));
-        assert_eq!(agent.receive::<u32>("c").expect("a message"), Some(2));
-        drop(coordinator);
-        assert_eq!(agent.receive::<u32>("c").expect("an end"), None);
+    fn authenticated() -> (Channel, Channel) {
+        let (agent, coordinator) = pair(b"secret");
+        (agent.expect("the token"), coordinator.expect("the token"))
     }
 
     #[test]
-    fn wrong_token_is_refused() {
-        let (agent, coordinator) = pair(b"secret", b"guess");
-        assert!(matches!(agent, Err(Error::Refused(_))));
-        assert!(coordinator.is_err());
+    fn wrong_token_and_repeated_message_are_refused() {
+        let (agent, coordinator) = pair(b"guess");
+        assert!(matches!(agent, Err(Error::Refused(_))) && coordinator.is_err());
+        let (mut agent, mut coordinator) = authenticated();
+        for number in 1u32..=2 {
+            coordinator.send(&number, "a").expect("a line");
+            assert_eq!(agent.receive::<u32>("c").expect("a message"), Some(number));
+        }
+        coordinator.sent -= 1;
+        coordinator.send(&2u32, "a").expect("a line");
+        assert!(matches!(agent.receive::<u32>("c"), Err(Error::Refused(_))));
+        let (mut agent, coordinator) = authenticated();
+        drop(coordinator);
+        assert_eq!(agent.receive::<u32>("c").expect("an end"), None);
     }
 
     fn result_of_slow_peer(text: &[u8], every: Duration, within: Duration, stop: &StopFlag) -> Result<Channel, Error> {
@@ -443,20 +444,8 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_message_is_refused() {
-        let (agent, coordinator) = pair(b"secret", b"secret");
-        let (mut agent, mut coordinator) = (agent.expect("the token"), coordinator.expect("the token"));
-        coordinator.send(&1u32, "a").expect("a line");
-        coordinator.sent -= 1;
-        coordinator.send(&1u32, "a").expect("a line");
-        assert_eq!(agent.receive::<u32>("c").expect("a message"), Some(1));
-        assert!(matches!(agent.receive::<u32>("c"), Err(Error::Refused(_))));
-    }
-
-    #[test]
     fn stop_request_does_not_wait_for_silent_agent() {
-        let (agent, coordinator) = pair(b"secret", b"secret");
-        let (_agent, mut coordinator) = (agent.expect("the token"), coordinator.expect("the token"));
+        let (_agent, mut coordinator) = authenticated();
         let stop = StopFlag::default();
         coordinator.set_authenticated(Some(&stop));
         stop.set();

@@ -71,6 +71,18 @@ mod tests {
     use crate::record::CaseResult;
     use crate::subject::SubjectInfo;
 
+    fn column(run: &Run, name: &str) -> Vec<String> {
+        let lines = csv(run);
+        let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(',').collect()).collect();
+        assert!(lines.iter().all(|line| line.len() == lines[0].len()));
+        let at = lines[0].iter().position(|other| *other == name).expect("a column");
+        lines[1..].iter().map(|line| line[at].to_owned()).collect()
+    }
+
+    fn numbers(run: &Run, name: &str) -> Vec<f64> {
+        column(run, name).iter().map(|cell| cell.parse().expect("a number")).collect()
+    }
+
     #[test]
     fn lines_have_latency_and_ratio_of_their_round() {
         let round = |operations: u64, us: u64| {
@@ -84,24 +96,10 @@ mod tests {
         let (a, b) = (vec![round(100, 10), round(100, 20)], vec![round(50, 30), round(200, 40)]);
         result.sum_up("a", vec![("a".into(), a), ("b".into(), b)]);
         run.results.push(result);
-        let lines = csv(&run);
-        let mut lines = lines.lines().map(|line| line.split(',').collect::<Vec<_>>());
-        let head = lines.next().expect("a head");
-        let at = |name: &str| head.iter().position(|other| *other == name).expect("a column");
-        let rows: Vec<(f64, f64)> =
-            lines.map(|cells| (cells[at("p50_us")].parse().expect("a number"), cells[at("ratio")].parse().expect("a number"))).collect();
-        for (row, (us, ratio)) in rows.iter().zip([(10.0, 1.0), (20.0, 1.0), (30.0, 0.5), (40.0, 2.0)]) {
-            assert!((row.0 / us - 1.0f64).abs() < 0.01 && (row.1 - ratio).abs() < 1e-9, "{rows:?}");
-        }
-        assert_eq!(rows.len(), 4);
-    }
-
-    #[test]
-    fn open_loop_lines_have_latency_ratios() {
-        let lines = csv(&crate::report::tests::steps());
-        let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(',').collect()).collect();
-        let at = lines[0].iter().position(|name| *name == "p50_ratio").expect("a column");
-        let ratios: Vec<f64> = lines[1..].iter().map(|line| line[at].parse().expect("a number")).collect();
+        assert_eq!(numbers(&run, "ratio"), [1.0, 1.0, 0.5, 2.0]);
+        let latencies = numbers(&run, "p50_us");
+        assert!(latencies.len() == 4 && latencies.iter().zip([10.0, 20.0, 30.0, 40.0]).all(|(us, near)| (us / near - 1.0).abs() < 0.01));
+        let ratios = numbers(&crate::report::tests::steps(), "p50_ratio");
         assert!(ratios[..6].iter().all(|ratio| *ratio == 1.0) && ratios[6..].iter().all(|ratio| (ratio - 0.5).abs() < 0.01), "{ratios:?}");
     }
 
@@ -116,14 +114,10 @@ mod tests {
         let (a, b) = (vec![sample(Some(12.0), None)], vec![sample(None, Some(31))]);
         result.sum_up("a", vec![("a".into(), a), ("b".into(), b)]);
         run.results.push(result);
-        let lines = csv(&run);
-        let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(',').collect()).collect();
-        let column = |name: &str| {
-            let at = lines[0].iter().position(|other| *other == name).expect("a column");
-            [lines[1][at], lines[2][at]]
-        };
-        assert_eq!(column("context switches"), ["12", ""]);
-        assert_eq!((column("in_flight"), column("unanswered"), column("errors")), (["", "31"], ["2", "2"], ["3", "3"]));
-        assert!(lines.iter().all(|line| line.len() == lines[0].len()));
+        for (name, cells) in
+            [("context switches", ["12", ""]), ("in_flight", ["", "31"]), ("unanswered", ["2", "2"]), ("errors", ["3", "3"])]
+        {
+            assert_eq!(column(&run, name), cells, "{name}");
+        }
     }
 }

@@ -39,8 +39,10 @@ impl Resolver for Service {
     }
 }
 
-fn start(service: &Service) -> Running {
-    Running::start_in(|_| (), SystemHooks { resolver: Arc::new(service.clone()), ..hooks(&MemoryFs::new()) })
+fn started() -> (Service, Running) {
+    let service = Service::new();
+    let hooks = SystemHooks { resolver: Arc::new(service.clone()), ..hooks(&MemoryFs::new()) };
+    (service, Running::start_in(|_| (), hooks))
 }
 
 fn reload(server: &Running, clients: &str) {
@@ -67,13 +69,15 @@ fn while_open(server: &Running, act: impl FnOnce()) {
 
 #[test]
 fn reload_looks_up_clients_from_before_names_mattered() {
-    let service = Service::new();
-    let server = start(&service);
+    let (service, server) = started();
     while_open(&server, || {
         reload(&server, "@trusted");
         assert_eq!(opens(&server), 1, "the host is in the netgroup");
+        service.1.store(false, Ordering::SeqCst);
+        reload(&server, "@trusted");
+        assert_eq!(opens(&server), 1, "missing netgroups remove nobody");
     });
-    let server = start(&service);
+    let (_, server) = started();
     while_open(&server, || {
         reload(&server, "@others");
         assert_eq!(opens(&server), 1, "a netgroup without known members ends no state");
@@ -87,32 +91,15 @@ fn reload_looks_up_clients_from_before_names_mattered() {
 }
 
 #[test]
-fn missing_netgroups_remove_nobody() {
-    let service = Service::new();
-    let server = start(&service);
-    reload(&server, "@trusted");
-    while_open(&server, || {
-        service.1.store(false, Ordering::SeqCst);
-        reload(&server, "@trusted");
-        assert_eq!(opens(&server), 1);
-    });
-}
-
-#[test]
 fn moved_host_loses_state_of_old_address() {
-    let service = Service::new();
-    let server = start(&service);
+    let moved = IpAddr::from([127, 0, 0, 9]);
+    let (service, server) = started();
     reload(&server, "host.example.org");
     while_open(&server, || {
-        *service.0.lock() = IpAddr::from([127, 0, 0, 9]);
+        *service.0.lock() = moved;
         until("state of the old address stays open", || opens(&server) == 0);
     });
-}
-
-#[test]
-fn moved_host_loses_state_despite_slow_names() {
-    let service = Service::new();
-    let server = start(&service);
+    let (service, server) = started();
     reload(&server, "*.elsewhere.example.org(ro) host.example.org");
     while_open(&server, || {
         let hosts = server.driver.upgrade().unwrap().hosts.clone();
@@ -121,9 +108,9 @@ fn moved_host_loses_state_despite_slow_names() {
         until("the refresh does not look up the remaining client", || service.2.waiting().0 == 1);
         assert_eq!(hosts.name_matches(IpAddr::from([192, 0, 2, 1]), |_| true), None);
         until("the requested client is not looked up", || service.2.waiting().0 == 2);
-        *service.0.lock() = IpAddr::from([127, 0, 0, 9]);
-        until("state of the old address stays open", || opens(&server) == 0);
-        assert!(hosts.has_address("host.example.org", IpAddr::from([127, 0, 0, 9])));
+        *service.0.lock() = moved;
+        until("state of the old address stays open despite slow names", || opens(&server) == 0);
+        assert!(hosts.has_address("host.example.org", moved));
         assert_eq!(service.2.waiting().0, 2, "a thread each, and no more");
         service.2.set_closed(false);
     });

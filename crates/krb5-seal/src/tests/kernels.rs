@@ -280,15 +280,11 @@ proptest! {
 }
 
 #[test]
-fn last_set_is_the_best() {
+fn last_set_is_the_best_and_missing_ones_are_printed() {
     let best = Kernels::best();
     assert!(std::ptr::eq(best, Kernels::available().last().expect("the plain variant exists")));
     assert!(Kernels::available()[0].name().starts_with("RustCrypto"));
     assert!(best.describe().contains(best.encrypt.name));
-}
-
-#[test]
-fn missing_cpu_features_are_printed() {
     let here: Vec<&str> = Kernels::available().iter().map(Kernels::name).collect();
     let lacking: Vec<&&str> = crate::kernels::ALL_NAMES.iter().filter(|name| !here.contains(name)).collect();
     for name in &lacking {

@@ -193,7 +193,6 @@ impl ReplicaSet {
         if liars { self.all_lied(search) } else { self.unreachable(search) }
     }
 
-
     fn all_lied(&self, search: &Search) -> Error {
         let reasons = self.reasons(search);
         tracing::debug!(tree = %self.hostid(), "no replica sent right data: {reasons}");

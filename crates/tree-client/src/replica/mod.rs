@@ -2,12 +2,12 @@ pub(crate) mod reply_parser;
 
 mod batch;
 mod connection;
-mod fetch;
+mod fetch; // One frame: choice of replicas, hedging, retries.
 #[allow(clippy::module_inception, reason = "one replica of those that the folder is about")]
 mod replica;
 mod request;
 mod score;
-mod set;
+mod set; // The replicas of one tree, and name resolution.
 mod status;
 mod stream_connection;
 

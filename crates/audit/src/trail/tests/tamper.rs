@@ -122,7 +122,7 @@ fn each_removed_duplicated_or_swapped_record_is_found() {
 }
 
 #[test]
-fn trail_cut_at_any_record_is_found() {
+fn trail_cut_at_any_record_or_without_a_segment_is_found() {
     let trail = trail();
     for (segment, range) in &trail.records {
         for end in [range.start, range.start + 3, range.end - 1] {
@@ -137,29 +137,26 @@ fn trail_cut_at_any_record_is_found() {
             }
         }
     }
-}
-
-#[test]
-fn missing_segment_is_found() {
-    let trail = trail();
     for (path, bytes) in &trail.files {
         fs::remove_file(path).unwrap();
         let faults = faults(trail.path());
         fs::write(path, bytes).unwrap();
-        assert_eq!(faults.len(), 1, "{faults:?}");
-        assert!(matches!(faults[0].kind, FaultKind::Removed | FaultKind::Cut));
+        assert!(matches!(&faults[..], [fault] if matches!(fault.kind, FaultKind::Removed | FaultKind::Cut)), "{faults:?}");
     }
 }
 
 #[test]
-fn trail_signed_with_another_key_is_rejected() {
+fn another_trail_and_its_checkpoint_are_reported() {
     let other = tempfile::tempdir().unwrap();
-    create_key(&SystemDisk, &other.path().join(KEY_FILE), &crate::keys::Ratchet::new([7; 16], &[8; 32])).unwrap();
+    create_key(&SystemDisk, &other.path().join(KEY_FILE), &crate::keys::Ratchet::new([8; 16], &[8; 32])).unwrap();
     open(other.path(), SECOND).close(SECOND).unwrap();
-    let faults = faults(other.path());
-    assert!(!faults.is_empty());
+    assert!(!faults(other.path()).is_empty(), "signed with another key");
     let own_word = verify(other.path(), &Trust::default(), |_, _| {}).unwrap();
     assert_eq!((own_word.faults.len(), own_word.notes.len()), (0, 2));
+    let checkpoints = vec![read_checkpoint(&other.path().join(CHECKPOINT_FILE)).unwrap()];
+    let faults = verify(trail().path(), &Trust { checkpoints, ..trust() }, |_, _| {}).unwrap().faults;
+    let reported = format!("to another trail: {}, and this is {}", "08".repeat(16), "07".repeat(16));
+    assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.description.ends_with(&reported)), "{faults:?}");
 }
 
 #[test]
@@ -207,18 +204,6 @@ fn record_text_is_quoted_in_report() {
     let report = verified(directory.path());
     let note = report.notes.iter().find(|note| note.contains("after a crash")).unwrap();
     assert!(note.ends_with(r#"a crash: "\u{1b}[2J\u{1b}[Hsound: 5 records\n\u{1b}[8m\u{202e}�\"""#), "{note:?}");
-}
-
-#[test]
-fn checkpoint_of_another_trail_is_reported() {
-    let trail = trail();
-    let other = tempfile::tempdir().unwrap();
-    create_key(&SystemDisk, &other.path().join(KEY_FILE), &crate::keys::Ratchet::new([8; 16], &[8; 32])).unwrap();
-    open(other.path(), SECOND).close(SECOND).unwrap();
-    let checkpoints = vec![read_checkpoint(&other.path().join(CHECKPOINT_FILE)).unwrap()];
-    let faults = verify(trail.path(), &Trust { checkpoints, ..trust() }, |_, _| {}).unwrap().faults;
-    let reported = format!("to another trail: {}, and this is {}", "08".repeat(16), "07".repeat(16));
-    assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.description.ends_with(&reported)), "{faults:?}");
 }
 
 fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {

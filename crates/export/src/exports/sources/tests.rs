@@ -25,6 +25,8 @@ fn places(loaded: &Loaded) -> Vec<String> {
 
 #[test]
 fn exports_appear_at_their_pseudo_paths() {
+    let (_file, list) = file("/srv *(ro,fsid=0)\n/srv/a *\n/other *\n");
+    assert_eq!(places(&sources(list).load().unwrap()), ["", "/a", "/other"]);
     let (_file, list) = file("/srv/a *(rw)\n/srv/b *(ro,fsid=7)\ntree:/db/x *\n");
     let loaded = sources(list).load().unwrap();
     assert_eq!(places(&loaded), ["/srv/a", "/srv/b", "/tree/db/x"]);
@@ -103,24 +105,31 @@ fn unusable_export_is_skipped_with_warning() {
     assert_eq!(places(&loaded), ["/srv/a", "/c"]);
     assert_eq!(loaded.warnings.len(), 3);
     assert_eq!(loaded.summary(), "2 exports; not exported: /srv/missing, /proc/self");
-    let (_file, list) = file_alone();
+    let (_file, list) = file("/srv/missing *\n");
     assert!(matches!(sources(list).load(), Err(SourceError::Open { .. })));
 }
 
-fn file_alone() -> (tempfile::NamedTempFile, ExportList) {
-    file("/srv/missing *\n")
+fn directory(files: &[(&str, &str)]) -> Loaded {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    sources(ExportList::Files(vec![directory.path().to_owned()])).load().unwrap()
+}
+
+fn is_read_only(loaded: &Loaded, export: usize, last: u8) -> bool {
+    loaded.exports.all()[export].clients.access_for(SocketAddr::from(([192, 0, 2, last], 1))).unwrap().flavours[0].read_only
 }
 
 #[test]
 fn directory_source_reads_its_exports_files() {
-    let directory = tempfile::tempdir().unwrap();
-    for (name, text) in [("b.exports", "/b *\n"), ("a.exports", "/a *\n/b 192.0.2.1(rw)\n"), (".c.exports", "bad"), ("d.txt", "bad")] {
-        fs::write(directory.path().join(name), text).unwrap();
-    }
-    let loaded = sources(ExportList::Files(vec![directory.path().to_owned()])).load().unwrap();
+    let loaded = directory(&[("b.exports", "/b *\n"), ("a.exports", "/a *\n/b 192.0.2.1(rw)\n"), (".c.exports", "bad"), ("d.txt", "bad")]);
     assert_eq!(places(&loaded), ["/a", "/b"]);
-    let writable = |from: [u8; 4]| !loaded.exports.all()[1].clients.access_for(SocketAddr::from((from, 1))).unwrap().flavours[0].read_only;
-    assert!(writable([192, 0, 2, 1]) && !writable([192, 0, 2, 2]));
+    assert!(!is_read_only(&loaded, 1, 1) && is_read_only(&loaded, 1, 2));
+    let loaded = directory(&[("a.exports", "# first\n/a 192.0.2.1(ro)\n"), ("b.exports", "/a 192.0.2.1(rw)\n")]);
+    let [said] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
+    assert!(said.contains("b.exports: line 1: /a names 192.0.2.1 again") && said.contains("a.exports: line 2 applies"), "{said}");
+    assert!(is_read_only(&loaded, 0, 1));
 }
 
 #[test]
@@ -195,19 +204,6 @@ fn replaced_directory_is_reopened_and_missing_one_skipped() {
     let third = loaded();
     assert_eq!(third.exports.all().len(), 1);
     assert!(third.warnings[0].contains("is not exported"), "{:?}", third.warnings);
-}
-
-#[test]
-fn repeated_client_is_reported_with_file_and_line() {
-    let directory = tempfile::tempdir().unwrap();
-    for (name, text) in [("a.exports", "# first\n/a 192.0.2.1(ro)\n"), ("b.exports", "/a 192.0.2.1(rw)\n")] {
-        fs::write(directory.path().join(name), text).unwrap();
-    }
-    let loaded = sources(ExportList::Files(vec![directory.path().to_owned()])).load().unwrap();
-    let [said] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
-    assert!(said.contains("b.exports: line 1: /a names 192.0.2.1 again") && said.contains("a.exports: line 2 applies"), "{said}");
-    let access = loaded.exports.all()[0].clients.access_for(SocketAddr::from(([192, 0, 2, 1], 1))).unwrap();
-    assert!(access.flavours[0].read_only);
 }
 
 #[test]

@@ -31,22 +31,16 @@ fn sys_body(gids: u32) -> Vec<u8> {
 }
 
 #[test]
-fn null_needs_no_credential() {
-    let odd = OpaqueAuth { flavor: Flavor(77), body: &[] };
-    assert_eq!(answer(take(&call(100_003, 4, 0, odd))), [0, 0, 0, 0]);
-}
-
-#[test]
-fn wrong_program_version_or_procedure_is_answered() {
+fn calls_are_answered_by_program_version_procedure_and_credential() {
+    let answered = |(program, version, procedure), flavor, body: &[u8]| {
+        answer(take(&call(program, version, procedure, OpaqueAuth { flavor: Flavor(flavor), body })))
+    };
+    assert_eq!(answered((100_003, 4, 0), 77, &[]), [0, 0, 0, 0], "NULL needs no credential");
     // RFC 5531 §9.
-    assert_eq!(answer(take(&call(100_005, 3, 1, OpaqueAuth::NONE))), [0, 0, 0, 1]);
-    assert_eq!(answer(take(&call(100_003, 3, 1, OpaqueAuth::NONE))), [0, 0, 0, 2, 4, 4]);
-    assert_eq!(answer(take(&call(100_003, 4, 2, OpaqueAuth::NONE))), [0, 0, 0, 3]);
-}
-
-#[test]
-fn invalid_credentials_are_denied() {
-    let denied = |flavor: u32, body: &[u8]| answer(take(&call(100_003, 4, 1, OpaqueAuth { flavor: Flavor(flavor), body })));
+    assert_eq!(answered((100_005, 3, 1), 0, &[]), [0, 0, 0, 1]);
+    assert_eq!(answered((100_003, 3, 1), 0, &[]), [0, 0, 0, 2, 4, 4]);
+    assert_eq!(answered((100_003, 4, 2), 0, &[]), [0, 0, 0, 3]);
+    let denied = |flavor, body: &[u8]| answered((100_003, 4, 1), flavor, body);
     assert_eq!(denied(1, &sys_body(16)[..12]), [1, 1, 1]);
     assert_eq!(denied(1, &[&sys_body(2)[..], &[0; 4]].concat()), [1, 1, 1]);
     assert_eq!(denied(2, &[]), [1, 1, 2]);
@@ -117,38 +111,28 @@ fn foreign_program_cannot_create_or_end_contexts() {
 
 // RFC 2203 §5.4.
 #[test]
-fn verified_call_after_context_end_is_not_executed() {
+fn verified_call_after_context_or_ticket_end_is_not_executed() {
     use crate::clock;
     use crate::gss::tests::{call, context};
     use crate::gss::{Recent, verify_one};
     let (gss, mut client) = context(Service::Privacy);
     let compound = |client: &mut _| call(client, 7, &[0; 12], usize::MAX).split_off(4);
     let before = compound(&mut client);
+    let late = compound(&mut client);
     let mut ending = Writer::new();
     [7, 0, 2, 100_003, 4, 0].into_iter().for_each(|word| ending.u32(word));
     client.destroy(&mut ending, 0).unwrap();
-    let records = [before, ending.into_bytes(), compound(&mut client)];
-    let looked = records.map(|mut record| {
+    let records = [before, late, ending.into_bytes(), compound(&mut client)];
+    let [before, late, ending, behind] = records.map(|mut record| {
         let what = verify_one(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
         (record, what)
     });
-    let [before, ending, behind] = looked;
-    let taken = |(record, what): (Vec<u8>, Protected)| read_protected(&record.into(), what, &engine(), Vec::new(), clock::boot_ms());
-    assert!(matches!(taken(before), Incoming::Compound(..)));
-    let Incoming::Destroyed(_, _, context) = taken(ending) else { panic!("the end of a context") };
+    let taken = |(record, what): (Vec<u8>, Protected), now| read_protected(&record.into(), what, &engine(), Vec::new(), now);
+    assert!(matches!(taken(before, clock::boot_ms()), Incoming::Compound(..)));
+    assert_eq!(answer(taken(late, u64::MAX)), [1, 1, 14], "after the end of the ticket");
+    let Incoming::Destroyed(_, _, context) = taken(ending, clock::boot_ms()) else { panic!("the end of a context") };
     gss.destroy(&context);
-    assert_eq!(answer(taken(behind)), [1, 1, 14]);
-}
-
-#[test]
-fn verified_call_after_ticket_end_is_not_executed() {
-    use crate::clock;
-    use crate::gss::tests::{call, context};
-    use crate::gss::{Recent, verify_one};
-    let (gss, mut client) = context(Service::Integrity);
-    let mut record = call(&mut client, 7, &[0; 12], usize::MAX).split_off(4);
-    let what = verify_one(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
-    assert_eq!(answer(read_protected(&record.into(), what, &engine(), Vec::new(), u64::MAX)), [1, 1, 14]);
+    assert_eq!(answer(taken(behind, clock::boot_ms())), [1, 1, 14]);
 }
 
 #[test]

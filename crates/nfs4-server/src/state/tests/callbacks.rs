@@ -5,12 +5,18 @@ use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, SequenceFlags};
 use super::*;
 use crate::CallbackTo;
 
-fn recall_delegation(fixture: &mut Fixture) -> (Peer, OutgoingCallback) {
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+fn recalled() -> (Fixture, Peer, OutgoingCallback) {
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     fixture.open_as(&a, "o", 1, share(1, 0), Claim::New, Want::Read).unwrap();
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
     let callback = fixture.callbacks().remove(0);
-    (a, callback)
+    (fixture, a, callback)
+}
+
+fn bind(fixture: &mut Fixture, session: SessionId, dir: ChannelDirClient) -> ConnectionId {
+    let connection = fixture.new_connection();
+    fixture.state.bind_connection(&BindConnArgs { session, dir, rdma: false }, connection, sys(&user(0))).unwrap();
+    connection
 }
 
 #[test]
@@ -60,65 +66,50 @@ fn reduced_callback_slots_keep_callbacks_in_progress() {
 
 #[test]
 fn lost_callback_is_resent_over_next_connection() {
-    let mut fixture = Fixture::new();
-    let (mut a, callback) = recall_delegation(&mut fixture);
+    let (mut fixture, mut a, callback) = recalled();
     fixture.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
     assert!(fixture.callbacks().is_empty());
     assert!(fixture.renew_lease(&mut a).unwrap().contains(SequenceFlags::CB_PATH_DOWN | SequenceFlags::CB_PATH_DOWN_SESSION));
-    let connection = fixture.new_connection();
-    let args = BindConnArgs { session: a.session, dir: ChannelDirClient::BackOrBoth, rdma: false };
-    fixture.state.bind_connection(&args, connection, sys(&user(0))).unwrap();
+    let connection = bind(&mut fixture, a.session, ChannelDirClient::BackOrBoth);
     let again = fixture.callbacks();
     assert_eq!(again[0].op, callback.op);
     assert_eq!((again[0].to, again[0].sequence.unwrap().seq), (CallbackTo::Connection(connection), SlotSeq(2)));
-    let misordered =
-        CallbackAnswer::Answered { sequence: Status::SEQ_MISORDERED, highest_slot: None, status: Status::OK, attributes: None };
-    fixture.state.callback_done(again[0].id, misordered, 0);
+    fixture.state.callback_done(again[0].id, refused(Status::SEQ_MISORDERED), 0);
     let third = fixture.callbacks();
     assert_eq!(third[0].sequence.unwrap().seq, SlotSeq(1));
     fixture.answer(&third[0], Status::OK);
     assert_eq!(fixture.renew_lease(&mut a), Ok(SequenceFlags(0)));
 }
 
-#[test]
-fn backchannel_fault_is_reported_by_sequence() {
-    let mut fixture = Fixture::new();
-    let (mut a, callback) = recall_delegation(&mut fixture);
-    let bad = CallbackAnswer::Answered { sequence: Status::BADSESSION, highest_slot: None, status: Status::OK, attributes: None };
-    fixture.state.callback_done(callback.id, bad, 0);
-    assert!(fixture.renew_lease(&mut a).unwrap().contains(SequenceFlags::BACKCHANNEL_FAULT | SequenceFlags::CB_PATH_DOWN));
+fn refused(sequence: Status) -> CallbackAnswer {
+    CallbackAnswer::Answered { sequence, highest_slot: None, status: Status::OK, attributes: None }
 }
 
 #[test]
-fn recall_that_overtook_open_reply_is_repeated() {
-    let mut fixture = Fixture::new();
-    let (_, callback) = recall_delegation(&mut fixture);
+fn refused_callbacks_are_reported_or_repeated() {
+    let (mut fixture, mut a, callback) = recalled();
+    fixture.state.callback_done(callback.id, refused(Status::BADSESSION), 0);
+    assert!(fixture.renew_lease(&mut a).unwrap().contains(SequenceFlags::BACKCHANNEL_FAULT | SequenceFlags::CB_PATH_DOWN));
+    let (mut fixture, _, callback) = recalled();
     fixture.answer(&callback, Status::BAD_STATEID);
-    assert!(fixture.callbacks().is_empty());
+    assert!(fixture.callbacks().is_empty(), "the recall overtook the reply to OPEN");
     fixture.advance(1000);
     assert_eq!(fixture.callbacks()[0].op, callback.op);
 }
 
 #[test]
-fn recall_of_returned_delegation_is_not_resent() {
-    let mut fixture = Fixture::new();
-    let (a, callback) = recall_delegation(&mut fixture);
+fn callbacks_without_their_delegation_or_client_are_dropped() {
+    let (mut fixture, a, callback) = recalled();
     let CallbackOp::Recall { stateid, .. } = callback.op else { panic!("not a recall") };
     fixture.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
     fixture.state.return_delegation(Some(a.client), &stateid, &file(1), 0).unwrap();
-    let connection = fixture.new_connection();
-    let args = BindConnArgs { session: a.session, dir: ChannelDirClient::Back, rdma: false };
-    fixture.state.bind_connection(&args, connection, sys(&user(0))).unwrap();
+    bind(&mut fixture, a.session, ChannelDirClient::Back);
     assert!(fixture.callbacks().is_empty());
-}
-
-#[test]
-fn callback_reply_after_client_expiry_is_ignored() {
-    let mut fixture = Fixture::new();
-    let (a, callback) = recall_delegation(&mut fixture);
+    let (mut fixture, a, callback) = recalled();
     fixture.state.revoke_client(a.id);
-    fixture.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
-    fixture.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
+    for _ in 0..2 {
+        fixture.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
+    }
     assert_eq!(fixture.state.callbacks.len(), 0);
 }
 

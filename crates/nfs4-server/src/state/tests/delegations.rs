@@ -159,22 +159,16 @@ fn delegation_not_returned_within_lease_is_revoked() {
 }
 
 #[test]
-fn delegation_of_silent_client_ends_at_once() {
+fn delegation_ends_with_silent_client_and_needs_callback_channel() {
     let (mut fixture, [a]) = Fixture::with_peers(["a"]);
     read_delegation(&mut fixture, &a, 1);
     fixture.advance(LEASE_MS + 1);
-    let b = fixture.peer("b");
+    let mut b = fixture.peer("b");
     assert!(fixture.open(&b, 1, 2, 0).is_ok());
-    assert_eq!(fixture.state.totals().delegations, 0);
-    assert_eq!(fixture.open_files(), 1);
-}
-
-#[test]
-fn no_delegation_without_callback_channel() {
-    let (mut fixture, [mut a]) = Fixture::with_peers(["a"]);
-    fixture.state.connection_closed(a.connection);
-    a.connection = fixture.new_connection();
-    let opened = fixture.open_as(&a, "o", 1, share(1, 0), Claim::New, Want::Read).unwrap();
+    assert_eq!((fixture.state.totals().delegations, fixture.open_files()), (0, 1));
+    fixture.state.connection_closed(b.connection);
+    b.connection = fixture.new_connection();
+    let opened = fixture.open_as(&b, "o", 2, share(1, 0), Claim::New, Want::Read).unwrap();
     assert!(matches!(opened.delegation, Granted::Refused(NoDelegation::Resource(_))));
 }
 
@@ -266,14 +260,7 @@ fn unanswered_cb_getattr_recalls_delegation() {
     let late = 60_000;
     assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), false, late), Err(Status::DELAY));
     assert!(fixture.callbacks().iter().any(|callback| matches!(callback.op, CallbackOp::Recall { .. })));
-}
-
-#[test]
-fn getattr_without_client_does_not_block_delegreturn() {
     // GETATTR of 4.0 names no client (RFC 7530 §10.4.3); Linux sends one along with DELEGRETURN.
-    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
-    write_delegation(&mut fixture, &a, 1);
-    assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::DELAY));
-    assert_eq!(fixture.state.delegated_attributes(&file(1), None, false, 0), Ok(Holder::None));
-    assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), false, 0), Err(Status::DELAY));
+    assert_eq!(fixture.state.delegated_attributes(&file(1), None, false, late), Ok(Holder::None));
+    assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), false, late), Err(Status::DELAY));
 }

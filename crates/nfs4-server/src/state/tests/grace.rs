@@ -49,12 +49,6 @@ impl Store {
     }
 }
 
-fn restarted_after_registration() -> Fixture {
-    let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    fixture.peer("a");
-    store.restart_after(&mut fixture, 2)
-}
-
 fn v40_record(creator: ClientPrincipal, from: Option<Network>) -> RecoveryRecord {
     RecoveryRecord { family: Family::V40, owner: b"a".to_vec(), verifier: Verifier([1; 8]), revoked: false, creator, from }
 }
@@ -118,7 +112,9 @@ fn v40_client_without_state_does_not_extend_grace() {
 
 #[test]
 fn grace_ends_after_its_period() {
-    let mut fixture = restarted_after_registration();
+    let (mut store, mut fixture) = (Store::default(), Fixture::new());
+    fixture.peer("a");
+    let mut fixture = store.restart_after(&mut fixture, 2);
     let mut b = fixture.reclaiming_peer("b", 1);
     reclaim_complete_for(&mut fixture, &b);
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::GRACE));
@@ -131,11 +127,16 @@ fn grace_ends_after_its_period() {
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::NO_GRACE));
 }
 
+fn restarted_after_open(store: &mut Store) -> Fixture {
+    let (mut fixture, [a]) = Fixture::with_peers(["a"]);
+    fixture.open(&a, 1, 2, 3).unwrap();
+    store.restart_after(&mut fixture, 2)
+}
+
 #[test]
-fn edge_condition_expired_lease_forbids_reclaim() {
-    // §8.4.3.
-    let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    let a = fixture.peer("a");
+fn edge_conditions_forbid_reclaim() {
+    // §8.4.3: an expired lease, and a missed grace period.
+    let (mut store, (mut fixture, [a])) = (Store::default(), Fixture::with_peers(["a"]));
     fixture.open(&a, 1, 2, 3).unwrap();
     fixture.advance(LEASE_MS + 1);
     let b = fixture.peer("b");
@@ -147,15 +148,9 @@ fn edge_condition_expired_lease_forbids_reclaim() {
     let b = fixture.reclaiming_peer("b", 1);
     reclaim_complete_for(&mut fixture, &b);
     assert!(!fixture.state.in_grace());
-}
 
-#[test]
-fn edge_condition_missed_grace_forbids_later_reclaim() {
-    // §8.4.3.
-    let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    let a = fixture.peer("a");
-    fixture.open(&a, 1, 2, 3).unwrap();
-    let mut fixture = store.restart_after(&mut fixture, 2);
+    let mut store = Store::default();
+    let mut fixture = restarted_after_open(&mut store);
     fixture.advance(LEASE_MS);
     let b = fixture.peer("b");
     fixture.open(&b, 1, 2, 3).unwrap();
@@ -165,32 +160,19 @@ fn edge_condition_missed_grace_forbids_later_reclaim() {
 }
 
 #[test]
-fn restart_during_grace_keeps_reclaim_right() {
-    let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    let a = fixture.peer("a");
-    fixture.open(&a, 1, 2, 3).unwrap();
-    let mut fixture = store.restart_after(&mut fixture, 2);
+fn restart_of_server_keeps_reclaim_right_and_restart_of_client_ends_it() {
+    let mut store = Store::default();
+    let mut fixture = restarted_after_open(&mut store);
     let a = fixture.reclaiming_peer("a", 1);
     reclaim(&mut fixture, &a).unwrap();
     let mut fixture = store.restart_after(&mut fixture, 3);
     let a = fixture.reclaiming_peer("a", 1);
-    assert!(reclaim(&mut fixture, &a).is_ok());
-}
-
-#[test]
-fn restarted_client_has_nothing_to_reclaim() {
-    let mut fixture = restarted_after_registration();
+    let delegated = fixture.open_as(&a, "o", 2, share(1, 0), Claim::Previous(DelegationType::Read), Want::Unstated).unwrap();
+    assert!(reclaim(&mut fixture, &a).is_ok() && matches!(delegated.delegation, Granted::Read(_)));
+    let mut fixture = store.restart_after(&mut fixture, 4);
     let a = fixture.reclaiming_peer("a", 2);
     assert!(!fixture.state.in_grace(), "no client can reclaim");
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::NO_GRACE));
-}
-
-#[test]
-fn delegations_are_reclaimed_with_their_opens() {
-    let mut fixture = restarted_after_registration();
-    let a = fixture.reclaiming_peer("a", 1);
-    let opened = fixture.open_as(&a, "o", 1, share(1, 0), Claim::Previous(DelegationType::Read), Want::Unstated).unwrap();
-    assert!(matches!(opened.delegation, Granted::Read(_)));
 }
 
 fn register(fixture: &mut Fixture, name: &'static str, boot: u8, by: Credential<'_>) -> Result<Peer, Status> {
@@ -376,6 +358,18 @@ fn v40_client_reclaims_only_from_its_address() {
     assert!(fixture.state.in_grace() && fixture.state.admit_reclaim(back, true).is_ok());
     assert_eq!(register_v40(&mut fixture, 2), Err(SetClientError::Status(Status::DELAY)));
     assert_eq!(fixture.state.totals().clients, 1);
+
+    // SETCLIENTID_CONFIRM records the new address.
+    let (mut store, mut fixture) = (Store::default(), Fixture::new());
+    let client = register_v40(&mut fixture, 1).unwrap();
+    fixture.state.record(client, false);
+    assert_eq!(register_v40(&mut fixture, 2), Ok(client));
+    store.apply_effects(&mut fixture);
+    for (last, outcome) in [(1, Err(Status::RECLAIM_BAD)), (2, Ok(()))] {
+        let mut fixture = store.clone().restart(2);
+        let client = register_v40(&mut fixture, last).unwrap();
+        assert_eq!(fixture.state.admit_reclaim(client), outcome);
+    }
 }
 
 #[test]

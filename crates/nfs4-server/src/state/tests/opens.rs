@@ -114,28 +114,26 @@ fn ended_open_is_reported_with_its_reason() {
     assert_eq!(take_ended(&mut fixture), [(false, Loss::Expired)]);
 }
 
-#[test]
-fn opens_per_client_are_limited() {
-    let mut fixture = Fixture::with_limits(|limits| limits.opens_per_client_max = 3);
-    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
-    (1..=3).for_each(|number| assert!(fixture.open(&a, number, 1, 0).is_ok()));
-    assert_eq!(fixture.open(&a, 4, 1, 0), Err(Status::NOSPC));
-    assert!(fixture.open(&b, 4, 1, 0).is_ok());
-    assert_eq!(fixture.open_files(), 4);
+fn open_until_refused(fixture: &mut Fixture, peer: &Peer, numbers: std::ops::RangeInclusive<u8>) -> usize {
+    numbers.into_iter().take_while(|&number| fixture.open(peer, number, 1, 0).is_ok()).count()
 }
 
 #[test]
-fn open_quota_of_source_leaves_room_for_others() {
+fn opens_of_client_and_source_leave_room_for_others() {
+    let mut fixture = Fixture::with_limits(|limits| limits.opens_per_client_max = 3);
+    let (a, b) = (fixture.peer("a"), fixture.peer("b"));
+    assert_eq!(open_until_refused(&mut fixture, &a, 1..=4), 3);
+    assert_eq!(fixture.open(&a, 4, 1, 0), Err(Status::NOSPC));
+    assert!(fixture.open(&b, 4, 1, 0).is_ok());
+    assert_eq!(fixture.open_files(), 4);
+
     let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 100);
     let from = |fixture: &mut Fixture, last, name| peer_from(fixture, address(last), name).unwrap();
     let (a, other, b) = (from(&mut fixture, 1, "a"), from(&mut fixture, 1, "other name"), from(&mut fixture, 2, "b"));
-    let open_until_refused =
-        |fixture: &mut Fixture, peer: &Peer| (1..=100).take_while(|&number| fixture.open(peer, number, 1, 0).is_ok()).count();
-    assert_eq!(open_until_refused(&mut fixture, &a), 80);
-    assert_eq!(open_until_refused(&mut fixture, &other), 0);
+    assert_eq!([&a, &other].map(|peer| open_until_refused(&mut fixture, peer, 1..=100)), [80, 0]);
     assert_eq!(fixture.open(&other, 90, 1, 0), Err(Status::NOSPC), "the same source under another name");
     assert!(fixture.open(&a, 1, 2, 0).is_ok());
-    assert_eq!(open_until_refused(&mut fixture, &b), 16);
+    assert_eq!(open_until_refused(&mut fixture, &b, 1..=100), 16);
     let c = from(&mut fixture, 3, "c");
     assert!(fixture.open(&c, 1, 1, 0).is_ok());
     assert_eq!(fixture.open(&a, 90, 1, 0), Err(Status::NOSPC));
@@ -147,14 +145,12 @@ fn silent_client_with_most_opens_is_evicted_first() {
     let (a, mut b) = (peer_from(&mut fixture, address(1), "a").unwrap(), peer_from(&mut fixture, address(2), "b").unwrap());
     let laptop = peer_from(&mut fixture, address(3), "laptop").unwrap();
     assert!(fixture.open(&laptop, 120, 1, 0).is_ok());
-    let open_until_refused =
-        |fixture: &mut Fixture, peer: &Peer, from| (from..=110).take_while(|&number| fixture.open(peer, number, 1, 0).is_ok()).count();
-    assert!(open_until_refused(&mut fixture, &a, 1) > 70);
+    assert!(open_until_refused(&mut fixture, &a, 1..=110) > 70);
     fixture.advance(LEASE_MS / 2);
     fixture.renew_lease(&mut b).unwrap();
     fixture.advance(LEASE_MS / 2 + 1);
     assert!(fixture.state.totals().opens > 70);
-    assert!(open_until_refused(&mut fixture, &b, 1) > 70);
+    assert!(open_until_refused(&mut fixture, &b, 1..=110) > 70);
     assert!(fixture.state.clients.get(a.client).is_none() && fixture.state.clients.get(laptop.client).is_some());
     fixture.advance(limits::EVICTION_INTERVAL_MS);
     assert_eq!(fixture.open(&b, 111, 1, 0), Err(Status::NOSPC));
@@ -171,14 +167,12 @@ fn futile_eviction_scan_does_not_block_other_clients() {
     fixture.renew_lease(&mut a).unwrap();
     fixture.renew_lease(&mut b).unwrap();
     fixture.advance(LEASE_MS / 2 + 1);
-    let open_until_refused =
-        |fixture: &mut Fixture, peer: &Peer| (1..=50).take_while(|&number| fixture.open(peer, number, 1, 0).is_ok()).count();
-    assert!(open_until_refused(&mut fixture, &a) > 40);
+    assert!(open_until_refused(&mut fixture, &a, 1..=50) > 40);
     let first_refused = |fixture: &mut Fixture| (60..=110).find(|&number| fixture.open(&a, number, 1, 0).is_err());
     assert!(first_refused(&mut fixture).is_some());
     assert!((0..100).all(|_| fixture.open(&a, 120, 1, 0) == Err(Status::NOSPC)));
     assert!(fixture.state.clients.get(laptop.client).is_some());
-    let many = open_until_refused(&mut fixture, &b);
+    let many = open_until_refused(&mut fixture, &b, 1..=50);
     assert!(many > 20 && fixture.state.clients.get(laptop.client).is_none(), "the silent client was evicted: {many}");
 }
 

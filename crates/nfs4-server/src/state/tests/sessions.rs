@@ -2,6 +2,7 @@
 
 use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ChannelDirServer, SequenceFlags};
 
+use super::quota::{address, peer_from};
 use super::*;
 
 #[test]
@@ -89,8 +90,21 @@ fn destroy_session_requires_bound_connection() {
     assert_eq!(fixture.state.totals().reply_cache_len, 0);
 }
 
+fn create_sessions(fixture: &mut Fixture, name: &'static str, connection: Option<ConnectionId>) -> (usize, Status) {
+    let mut exchanged = fixture.exchange_id(name, 1, 0).unwrap();
+    let mut made = 0;
+    loop {
+        let connection = connection.unwrap_or_else(|| fixture.new_connection());
+        match fixture.state.create_session(&session_args(exchanged.client, exchanged.seq), connection, sys(&user(0)), 0) {
+            Ok(_) => made += 1,
+            Err(status) => return (made, status),
+        }
+        exchanged.seq = exchanged.seq.next();
+    }
+}
+
 #[test]
-fn connections_and_sessions_per_client_are_limited() {
+fn connections_and_sessions_are_limited() {
     let (mut fixture, [mut peer]) = Fixture::with_peers(["a"]);
     for _ in 0..500 {
         peer.connection = fixture.new_connection();
@@ -98,17 +112,11 @@ fn connections_and_sessions_per_client_are_limited() {
     }
     assert_eq!(fixture.state.sessions.iter().next().unwrap().1.connections.len(), 64);
     assert_eq!(fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))), Ok(()), "the newest connection is bound");
-    let mut exchanged = fixture.exchange_id("b", 1, 0).unwrap();
-    let mut made = 0;
-    loop {
-        let connection = fixture.new_connection();
-        match fixture.state.create_session(&session_args(exchanged.client, exchanged.seq), connection, sys(&user(0)), 0) {
-            Ok(_) => made += 1,
-            Err(status) => break assert_eq!(status, Status::NOSPC),
-        }
-        exchanged.seq = exchanged.seq.next();
-    }
-    assert_eq!(made, Limits::default().sessions_per_client_max);
+    assert_eq!(create_sessions(&mut fixture, "b", None), (Limits::default().sessions_per_client_max, Status::NOSPC));
+    let mut fixture = Fixture::new();
+    let connection = fixture.new_connection();
+    let made = (0..40).map(|at| create_sessions(&mut fixture, format!("client {at}").leak(), Some(connection)).0).sum::<usize>();
+    assert_eq!(made, limits::SESSIONS_PER_CONNECTION_MAX);
 }
 
 #[test]
@@ -138,63 +146,63 @@ fn reply_cache_keeps_its_limit_and_all_promised_replies() {
     assert_eq!(fixture.state.reply_cache_reserved, 0);
 }
 
-fn fill_reply_cache(fixture: &mut Fixture, from: u8, names: std::ops::Range<usize>, turns: &mut Vec<Turn>) -> usize {
-    let mut cached = 0;
+fn fill_reply_cache(fixture: &mut Fixture, from: u8, names: std::ops::Range<usize>) -> Vec<Turn> {
+    let mut turns = Vec::new();
     for number in names {
-        let Ok(peer) = super::quota::peer_from(fixture, super::quota::address(from), &format!("{from} {number}")) else { continue };
-        for slot in 0..8 {
-            if let Ok(Sequenced::New(turn)) = fixture.sequence_on(&peer, slot, SlotSeq(1), true) {
-                cached += 1;
-                turns.push(turn);
-            }
-        }
+        let Ok(peer) = peer_from(fixture, address(from), &format!("{from} {number}")) else { continue };
+        turns.extend((0..8).filter_map(|slot| match fixture.sequence_on(&peer, slot, SlotSeq(1), true) {
+            Ok(Sequenced::New(turn)) => Some(turn),
+            _ => None,
+        }));
     }
-    cached
+    turns
+}
+
+fn finish_all(fixture: &mut Fixture, turns: Vec<Turn>) {
+    turns.into_iter().for_each(|turn| fixture.state.finish(&turn, Some(&[7; 4096]), fixture.now));
+}
+
+fn fill_reply_cache_from_many(fixture: &mut Fixture) {
+    for from in 3..60 {
+        let turns = fill_reply_cache(fixture, from, 0..40);
+        finish_all(fixture, turns);
+        fixture.advance(limits::EVICTION_INTERVAL_MS);
+    }
 }
 
 #[test]
 fn reply_cache_quota_leaves_room_for_others() {
     let mut fixture = Fixture::with_limits(|limits| limits.reply_cache_len_max = 1 << 20);
-    let mut turns = Vec::new();
-    let cached = fill_reply_cache(&mut fixture, 1, 0..60, &mut turns);
-    assert!((180..=205).contains(&cached), "four fifths of 256: {cached}");
-    let mut other = Vec::new();
-    assert_eq!(fill_reply_cache(&mut fixture, 2, 0..1, &mut other), 8, "another source gets a session and cached replies");
-    turns.into_iter().chain(other).for_each(|turn| fixture.state.finish(&turn, Some(&[7; 4096]), 0));
+    let mut turns = fill_reply_cache(&mut fixture, 1, 0..60);
+    assert!((180..=205).contains(&turns.len()), "four fifths of 256: {}", turns.len());
+    let other = fill_reply_cache(&mut fixture, 2, 0..1);
+    assert_eq!(other.len(), 8, "another source gets a session and cached replies");
+    turns.extend(other);
+    finish_all(&mut fixture, turns);
     assert_eq!(fixture.state.reply_cache_reserved, 0);
     assert!(fixture.state.totals().reply_cache_len <= 1 << 20);
     fixture.advance(limits::EVICTION_INTERVAL_MS);
-    let mut late = Vec::new();
-    assert!(fill_reply_cache(&mut fixture, 1, 100..101, &mut late) > 0);
+    assert!(!fill_reply_cache(&mut fixture, 1, 100..101).is_empty());
 }
 
 #[test]
 fn idle_sessions_of_largest_source_are_evicted() {
     let mut fixture = Fixture::with_limits(|limits| limits.reply_cache_len_max = 1 << 20);
-    let mut other = super::quota::peer_from(&mut fixture, super::quota::address(100), "other").unwrap();
-    for from in 1..60 {
-        let mut turns = Vec::new();
-        fill_reply_cache(&mut fixture, from, 0..40, &mut turns);
-        turns.into_iter().for_each(|turn| fixture.state.finish(&turn, Some(&[7; 4096]), fixture.now));
-        fixture.advance(limits::EVICTION_INTERVAL_MS);
-    }
+    let mut other = peer_from(&mut fixture, address(100), "other").unwrap();
+    fill_reply_cache_from_many(&mut fixture);
     for seq in 1..200 {
-        let turn = match fixture.sequence_on(&other, 1, SlotSeq(seq), true) {
-            Ok(Sequenced::New(turn)) => turn,
-            other => panic!("a small source was refused: {other:?}"),
-        };
+        let turn = fixture.begin(&other, 1, seq, true);
         fixture.state.finish(&turn, Some(&[7; 4096]), fixture.now);
     }
     assert!(fixture.renew_lease(&mut other).is_ok());
-    let (all, sum) =
-        (fixture.state.reply_cache_len, fixture.state.sessions.iter().map(|(_, session)| session.slots.held_len()).sum::<usize>());
-    assert_eq!(all, sum);
+    let held: usize = fixture.state.sessions.iter().map(|(_, session)| session.slots.held_len()).sum();
+    assert_eq!(fixture.state.reply_cache_len, held);
 }
 
 #[test]
 fn invalid_sequence_evicts_no_session() {
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
-    let mut other = super::quota::peer_from(&mut fixture, super::quota::address(100), "other").unwrap();
+    let mut other = peer_from(&mut fixture, address(100), "other").unwrap();
     for seq in 1..3 {
         let turn = fixture.begin(&other, 7, seq, true);
         fixture.state.finish(&turn, Some(&[7; 4096]), 0);
@@ -211,32 +219,11 @@ fn invalid_sequence_evicts_no_session() {
 #[test]
 fn refused_opens_do_not_block_new_sessions_of_others() {
     let mut fixture = Fixture::with_limits(|limits| (limits.reply_cache_len_max, limits.opens_max) = (1 << 20, 10));
-    let greedy = super::quota::peer_from(&mut fixture, super::quota::address(1), "greedy").unwrap();
-    for from in 3..60 {
-        let mut turns = Vec::new();
-        fill_reply_cache(&mut fixture, from, 0..40, &mut turns);
-        turns.into_iter().for_each(|turn| fixture.state.finish(&turn, Some(&[7; 4096]), fixture.now));
-        fixture.advance(limits::EVICTION_INTERVAL_MS);
-    }
+    let greedy = peer_from(&mut fixture, address(1), "greedy").unwrap();
+    fill_reply_cache_from_many(&mut fixture);
     let left = (1 << 20) - fixture.state.reply_cache_len;
     assert!(left < limits::REPLY_CACHE_SESSION_LEN, "no room without an eviction: {left}");
     assert!((1..=20).any(|number| fixture.open(&greedy, number, 1, 0).is_err()));
     assert_eq!(fixture.open(&greedy, 100, 1, 0), Err(Status::NOSPC));
-    assert!(super::quota::peer_from(&mut fixture, super::quota::address(2), "new").is_ok());
-}
-
-#[test]
-fn sessions_per_connection_are_limited() {
-    let mut fixture = Fixture::new();
-    let connection = fixture.new_connection();
-    let names: Vec<&'static str> = (0..40).map(|at| &*format!("client {at}").leak()).collect();
-    let mut made = 0;
-    for name in names {
-        let mut exchanged = fixture.exchange_id(name, 1, 0).unwrap();
-        while fixture.state.create_session(&session_args(exchanged.client, exchanged.seq), connection, sys(&user(0)), 0).is_ok() {
-            made += 1;
-            exchanged.seq = exchanged.seq.next();
-        }
-    }
-    assert_eq!(made, super::super::limits::SESSIONS_PER_CONNECTION_MAX);
+    assert!(peer_from(&mut fixture, address(2), "new").is_ok());
 }

@@ -112,17 +112,12 @@ fn setclientid_confirm_requires_the_given_verifier() {
 }
 
 #[test]
-fn delayed_renew_does_not_shorten_lease() {
+fn delayed_renew_does_not_shorten_lease_and_restart_ends_state() {
     let (mut fixture, peer) = with_v40_client();
     fixture.advance(50_000);
     fixture.state.renew(peer.id, None, 50_000).unwrap();
     fixture.state.renew(peer.id, None, 10_000).unwrap();
     assert_eq!(fixture.state.status(50_000).clients[0].silent_ms, 0);
-}
-
-#[test]
-fn confirmed_restart_ends_previous_state() {
-    let (mut fixture, peer) = with_v40_client();
     confirmed_open(&mut fixture, &peer);
     assert!(matches!(setclientid(&mut fixture, "a", 1, 5), Err(SetClientError::InUse(at)) if at == callback(9)));
     let (id, confirm) = setclientid(&mut fixture, "a", 2, 0).unwrap();
@@ -153,7 +148,7 @@ fn last_reply_of_owner_is_replayed() {
 }
 
 #[test]
-fn unconfirmed_owner_may_start_again() {
+fn unconfirmed_owner_may_start_again_or_repeat_seqid() {
     let (mut fixture, peer) = with_v40_client();
     let first = begin_owner_call(&mut fixture, &peer, 1).unwrap();
     fixture.open_as(&peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
@@ -162,10 +157,6 @@ fn unconfirmed_owner_may_start_again() {
     assert_eq!(fixture.state.totals().opens, 0);
     assert!(fixture.open_as(&peer, "owner", 1, share(1, 0), Claim::New, Want::Unstated).unwrap().confirm);
     finish_owner_call(&mut fixture, again, Status::OK, 18);
-}
-
-#[test]
-fn owner_may_repeat_seqid_after_refused_first_open() {
     // §16.18.5: libnfs repeats the seqid after SYMLINK and must not get the cached error.
     let (mut fixture, peer) = with_v40_client();
     let first = begin_owner_call(&mut fixture, &peer, 0).unwrap();

@@ -9,6 +9,10 @@ fn hostid() -> HostId {
     HostId::from_bytes([6; 32])
 }
 
+fn store(dir: &tempfile::TempDir, is_required: bool) -> SeenStore {
+    SeenStore::new(Some(dir.path().into()), is_required)
+}
+
 #[test]
 fn record_survives_restart_and_never_moves_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -18,16 +22,10 @@ fn record_survives_restart_and_never_moves_back() {
     assert_eq!(open().load(&hostid()).unwrap(), record(7));
     assert_eq!(open().advance(&hostid(), record(3)).unwrap(), record(7));
     assert_eq!(open().load(&hostid()).unwrap(), record(7));
-}
-
-#[test]
-fn two_processes_never_move_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let open = || SeenStore::new(Some(dir.path().into()), true);
     let (slow, fast) = (open(), open());
     slow.load(&hostid()).unwrap();
     fast.advance(&hostid(), record(9)).unwrap();
-    assert_eq!(slow.advance(&hostid(), record(8)).unwrap(), record(9), "the slow one merges the newer record");
+    assert_eq!(slow.advance(&hostid(), record(8)).unwrap(), record(9), "the slow process merges the newer record");
     assert_eq!(open().load(&hostid()).unwrap(), record(9));
 }
 
@@ -38,20 +36,20 @@ fn concurrent_writers_leave_newest_record() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let store = SeenStore::new(Some(dir.path().into()), true);
+                let store = store(&dir, true);
                 for _ in 0..10 {
                     store.advance(&hostid(), record(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))).unwrap();
                 }
             });
         }
     });
-    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), record(40));
+    assert_eq!(store(&dir, true).load(&hostid()).unwrap(), record(40));
 }
 
 #[test]
 fn full_disk_keeps_old_file() {
     let dir = tempfile::tempdir().unwrap();
-    let open = |required| SeenStore::new(Some(dir.path().into()), required);
+    let open = |required| store(&dir, required);
     open(true).advance(&hostid(), record(2)).unwrap();
     let full: WriteFile = |_, _| Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
     assert!(matches!(open(true).with_writer(full).advance(&hostid(), record(5)), Err(Error::Local { .. })));
@@ -65,12 +63,12 @@ fn full_disk_keeps_old_file() {
 fn damaged_file_is_an_error_and_never_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(hostid().to_string());
-    SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), record(2)).unwrap();
+    store(&dir, true).advance(&hostid(), record(2)).unwrap();
     let whole = fs::read(&path).unwrap();
     for damaged in [&whole[..whole.len() - 1], &[&whole[..], b"x"].concat(), b""] {
         fs::write(&path, damaged).unwrap();
         for required in [true, false] {
-            let store = SeenStore::new(Some(dir.path().into()), required);
+            let store = store(&dir, required);
             let error = store.load(&hostid()).unwrap_err();
             assert!(matches!(error, Error::StateUnreadable { .. }) && error.to_string().contains("move it away"), "{error}");
             assert!(matches!(store.advance(&hostid(), record(1)), Err(Error::StateUnreadable { .. })));
@@ -78,41 +76,28 @@ fn damaged_file_is_an_error_and_never_replaced() {
         assert_eq!(fs::read(&path).unwrap(), damaged, "the damaged file is kept");
     }
     fs::remove_file(&path).unwrap();
-    SeenStore::new(Some(dir.path().into()), false).advance(&hostid(), record(4)).unwrap();
-    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), record(4));
+    store(&dir, false).advance(&hostid(), record(4)).unwrap();
+    assert_eq!(store(&dir, true).load(&hostid()).unwrap(), record(4));
 }
 
 #[test]
-fn file_matches_documented_format() {
+fn file_matches_documented_format_and_version_1_is_read() {
     let dir = tempfile::tempdir().unwrap();
-    SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), record(2)).unwrap();
-    let bytes = fs::read(dir.path().join(hostid().to_string())).unwrap();
-    let body = [
-        &b"VOUCHSEE"[..],
-        &[0, 0, 0, 2],
-        &[0, 0, 0, 0, 0, 0, 0, 2],
-        &[2; 32],
-        &[0, 0, 0, 0, 0, 0, 0, 2],
-        &[0, 0, 0, 0, 0, 0, 0, 20],
-        &[0, 0, 0, 0, 0, 0, 0, 21],
-        &[0, 0, 0, 8],
-        &[2; 8],
-        &[0, 0, 0, 0],
-    ]
-    .concat();
+    let path = dir.path().join(hostid().to_string());
+    store(&dir, true).advance(&hostid(), record(2)).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let number = |value: u8| [[0; 7].as_slice(), &[value]].concat();
+    let body =
+        [&b"VOUCHSEE\0\0\0\x02"[..], &number(2), &[2; 32], &number(2), &number(20), &number(21), &[0, 0, 0, 8], &[2; 8], &[0, 0, 0, 0]]
+            .concat();
     assert_eq!(bytes[..body.len()], body);
     assert_eq!(bytes[body.len()..], *blake3::hash(&body).as_bytes());
-}
-
-#[test]
-fn reads_files_of_version_1() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut bytes = [&b"VOUCHSEE"[..], &[0, 0, 0, 1]].concat();
-    bytes.extend(record(2).seen.to_xdr());
-    bytes.extend([&[0, 0, 0, 8][..], &[2; 8], &[0, 0, 0, 0]].concat());
-    bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
-    fs::write(dir.path().join(hostid().to_string()), bytes).unwrap();
-    assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), SeenRecord { time_seen: 0, ..record(2) });
+    let mut first = b"VOUCHSEE\0\0\0\x01".to_vec();
+    first.extend(record(2).seen.to_xdr());
+    first.extend([&[0, 0, 0, 8][..], &[2; 8], &[0, 0, 0, 0]].concat());
+    first.extend_from_slice(blake3::hash(&first).as_bytes());
+    fs::write(path, first).unwrap();
+    assert_eq!(store(&dir, true).load(&hostid()).unwrap(), SeenRecord { time_seen: 0, ..record(2) });
 }
 
 #[test]
@@ -135,19 +120,15 @@ fn held_lock_does_not_block_readers() {
 }
 
 #[test]
-fn refuses_state_directory_writable_by_others() {
+fn refuses_state_directory_writable_by_others_and_requires_one() {
     let dir = tempfile::tempdir().unwrap();
     for open in [0o777, 0o770, 0o720, 0o702] {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(open)).unwrap();
-        let refused = SeenStore::new(Some(dir.path().into()), false).load(&hostid());
+        let refused = store(&dir, false).load(&hostid());
         assert!(matches!(refused, Err(Error::StateOpen { mode, .. }) if mode == open), "{refused:?}");
     }
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    assert!(SeenStore::new(Some(dir.path().into()), false).load(&hostid()).is_ok());
-}
-
-#[test]
-fn required_state_needs_a_directory() {
+    assert!(store(&dir, false).load(&hostid()).is_ok());
     assert!(matches!(SeenStore::new(None, true).load(&hostid()), Err(Error::NoState)));
     assert_eq!(SeenStore::new(None, false).load(&hostid()).unwrap(), SeenRecord::default());
 }

@@ -69,45 +69,34 @@ async fn matches_replies_in_any_order() {
     }
 }
 
+fn begin_call(connection: &StreamConnection) -> tokio::task::JoinHandle<CallResult> {
+    let connection = connection.clone();
+    tokio::spawn(async move { connection.call(Procedure::Null, &[]).await })
+}
+
 #[tokio::test]
 async fn ignores_reply_to_abandoned_call() {
     let (connection, mut peer) = connect();
     assert!(timeout(Duration::from_millis(20), connection.call(Procedure::Null, &[])).await.is_err());
     let (late, _) = peer.call().await;
     peer.send(&reply(late, &[1; 4])).await;
-    let next = tokio::spawn({
-        let connection = connection.clone();
-        async move { connection.call(Procedure::Null, &[]).await }
-    });
+    let next = begin_call(&connection);
     let (xid, _) = peer.call().await;
     peer.send(&reply(xid, &[2; 4])).await;
     assert_eq!(next.await.unwrap().unwrap(), vec![2; 4]);
 }
 
 #[tokio::test]
-async fn reply_to_unknown_call_closes_connection() {
-    let (connection, mut peer) = connect();
-    let call = tokio::spawn({
-        let connection = connection.clone();
-        async move { connection.call(Procedure::Null, &[]).await }
-    });
-    let (xid, _) = peer.call().await;
-    peer.send(&reply(xid.wrapping_add(1), &[])).await;
-    assert!(matches!(call.await.unwrap(), Err(CallFailure::Garbage(_))));
-    assert!(!connection.is_open());
-    assert!(connection.call(Procedure::Null, &[]).await.is_err());
-}
-
-#[tokio::test]
-async fn oversized_record_closes_connection() {
-    let (connection, mut peer) = connect();
-    let call = tokio::spawn({
-        let connection = connection.clone();
-        async move { connection.call(Procedure::Null, &[]).await }
-    });
-    peer.call().await;
-    peer.send(&((RECORD_LEN_MAX as u32 + 1) | (1 << 31)).to_be_bytes()).await;
-    assert!(matches!(call.await.unwrap(), Err(CallFailure::Garbage(_))));
+async fn reply_to_unknown_call_or_oversized_record_closes_connection() {
+    for is_unknown in [true, false] {
+        let (connection, mut peer) = connect();
+        let call = begin_call(&connection);
+        let (xid, _) = peer.call().await;
+        let oversized = ((RECORD_LEN_MAX as u32 + 1) | (1 << 31)).to_be_bytes().to_vec();
+        peer.send(&if is_unknown { reply(xid.wrapping_add(1), &[]) } else { oversized }).await;
+        assert!(matches!(call.await.unwrap(), Err(CallFailure::Garbage(_))));
+        assert!(!connection.is_open() && connection.call(Procedure::Null, &[]).await.is_err());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,9 @@ fn defaults_match_the_manual() {
 
 // As in nfs-utils.
 #[test]
-fn all_squash_wins_over_root_options() {
+fn last_of_two_opposite_options_wins_except_over_all_squash() {
+    assert!(!read("crossmnt,nocrossmnt").0.cross_mounts && read("nocrossmnt,crossmnt").0.cross_mounts);
+    assert!(!read("rw,async").0.sync && read("async,rw,sync").0.sync);
     for list in ["all_squash,no_root_squash", "no_root_squash,all_squash", "all_squash,root_squash", "all_squash,sec=sys,no_root_squash"] {
         let (options, issues) = read(list);
         assert!(issues.is_empty() && access_of(&options).ends_with(",All"), "{list}: {}", access_of(&options));
@@ -56,6 +58,16 @@ fn supported_options_cause_no_warning() {
     for option in options.split(' ') {
         assert_eq!(read(option).1, [], "{option}");
     }
+    let without_effect = "no_wdelay subtree_check nohide no_acl no_auth_nlm auth_nlm insecure_locks secure_locks \
+                          security_label rdirplus nordirplus reexport=auto-fsidnum reexport=predefined-fsidnum";
+    for option in without_effect.split(' ') {
+        assert!(matches!(&read(option).1[..], [OptionIssue::Warning(text)] if text.contains(option)), "{option}");
+    }
+    let faulty = "pnfs refer= refer=/a replicas=a@b refer=/a@ refer=/a@b+ refer=/a@[::1 refer=/../a@b xprtsec=ssl xprtsec=tls:ssl xprtsec= \
+                  nonsense rw=1 anonuid=x anonuid=4294967295 fsid=q sec=spkm3";
+    for option in faulty.split(' ') {
+        assert!(matches!(&read(option).1[..], [OptionIssue::Error(text, _)] if text.contains(option)), "{option}");
+    }
 }
 
 #[test]
@@ -63,14 +75,6 @@ fn weakest_listed_transport_is_the_demand() {
     let demand = |list: &str| read(list).0.access()[0].transport_min;
     assert_eq!((demand("rw"), demand("xprtsec=mtls:none")), (Transport::Clear, Transport::Clear));
     assert_eq!((demand("xprtsec=mtls:tls"), demand("xprtsec=tls,xprtsec=mtls")), (Transport::Tls, Transport::MutualTls));
-}
-
-#[test]
-fn last_of_two_opposite_options_wins() {
-    assert!(!read("crossmnt,nocrossmnt").0.cross_mounts && read("nocrossmnt,crossmnt").0.cross_mounts);
-    assert!(!read("rw,async").0.sync);
-    assert!(read("async,rw,sync").0.sync);
-    assert!(read("rw,async").1.is_empty());
 }
 
 #[test]
@@ -112,16 +116,19 @@ fn locations_list_paths_and_equivalent_servers() {
 
 #[test]
 fn rights_after_sec_apply_to_its_flavours() {
-    let access = |list: &str| {
+    for (list, access) in [
+        ("sec=krb5p,rw,sec=sys,ro", "Krb5p:rw,Root Sys:ro,Root"),
+        ("rw,sec=krb5p:krb5i,no_root_squash,sec=sys,ro,all_squash,anonuid=5", "Krb5p:rw,Nobody Krb5i:rw,Nobody Sys:ro,All"),
+        ("ro,sec=sys,rw", "Sys:rw,Root"),
+        ("sec=sys:krb5,ro,sec=sys,rw", "Sys:rw,Root Krb5:ro,Root"),
+        ("all_squash,sec=sys,no_all_squash,sec=krb5,all_squash", "Sys:ro,Root Krb5:ro,All"),
+    ] {
         let (options, issues) = read(list);
-        assert_eq!(issues, [], "{list}");
-        access_of(&options)
-    };
-    assert_eq!(access("sec=krb5p,rw,sec=sys,ro"), "Krb5p:rw,Root Sys:ro,Root");
-    assert_eq!(access("rw,sec=krb5p:krb5i,no_root_squash,sec=sys,ro,all_squash,anonuid=5"), "Krb5p:rw,Nobody Krb5i:rw,Nobody Sys:ro,All");
-    assert_eq!(access("ro,sec=sys,rw"), "Sys:rw,Root");
-    assert_eq!(access("sec=sys:krb5,ro,sec=sys,rw"), "Sys:rw,Root Krb5:ro,Root");
-    assert_eq!(access("all_squash,sec=sys,no_all_squash,sec=krb5,all_squash"), "Sys:ro,Root Krb5:ro,All");
+        assert_eq!((access_of(&options).as_str(), issues), (access, vec![]), "{list}");
+    }
+    let (mut options, mut issues) = read("sec=krb5p,ro");
+    options.take("rw,sec=sys", &mut issues);
+    assert_eq!((access_of(&options), issues), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]), "options of a client");
 }
 
 #[test]
@@ -134,13 +141,6 @@ fn rights_before_sec_apply_to_all_and_warn_of_exportfs() {
     for list in ["sec=krb5p,rw,sec=sys,ro", "rw,sec=krb5p:sys", "sec=sys:krb5,rw", ""] {
         assert_eq!(read(list).0.differences(), None, "{list}");
     }
-}
-
-#[test]
-fn client_options_override_line_defaults() {
-    let (mut options, mut issues) = read("sec=krb5p,ro");
-    options.take("rw,sec=sys", &mut issues);
-    assert_eq!((access_of(&options), issues), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]));
 }
 
 proptest::proptest! {

@@ -53,11 +53,13 @@ fn client_rights_override_line_defaults() {
 }
 
 #[test]
-fn space_before_parenthesis_causes_warning() {
-    let parsed = parse(b"/a host (rw)").unwrap();
-    assert!(parsed.entries[0].clients[0].options.read_only);
-    assert_eq!(parsed.entries[0].clients[1].machine, MachineName::Everyone);
-    assert_eq!(parsed.warnings.len(), 1);
+fn everybody_by_mistake_causes_warning() {
+    for (text, clients) in [("/a host (rw)", 2), ("/a", 1)] {
+        let parsed = parse(text.as_bytes()).unwrap();
+        let found = &parsed.entries[0].clients;
+        assert!(found[0].options.read_only && found[clients - 1].machine == MachineName::Everyone, "{text}");
+        assert_eq!((found.len(), parsed.warnings.len()), (clients, 1), "{text}");
+    }
 }
 
 #[test]
@@ -67,12 +69,6 @@ fn lines_of_one_path_become_one_export() {
     let access = parsed.entries[0].clients[1].options.access();
     assert_eq!(access.iter().map(|access| access.flavour).collect::<Vec<_>>(), [Flavour::Krb5p]);
     assert_eq!(parsed.entries[1].source, Source::Tree(b"/srv/db".to_vec()));
-}
-
-#[test]
-fn path_without_clients_is_for_everybody_with_warning() {
-    let parsed = parse(b"/a").unwrap();
-    assert_eq!((parsed.entries[0].clients[0].machine.clone(), parsed.warnings.len()), (MachineName::Everyone, 1));
 }
 
 #[test]
