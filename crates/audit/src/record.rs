@@ -232,9 +232,8 @@ impl<'a> Record<'a> {
         self.login.or(self.uid)
     }
 
-    /// Effective status. An ACCESS that grants no read, lookup or execute bit counts as refused:
-    /// the client then fails with EACCES. Clients always request write bits, so missing ones say
-    /// nothing.
+    /// Effective status: an ACCESS that grants no read, lookup or execute bit counts as refused,
+    /// because the client then fails with EACCES. Clients always request write bits.
     pub fn status(&self) -> u32 {
         let is_access = self.result == 0 && self.operation == ACCESS && self.class == Class::Operation;
         let requested = self.requested.unwrap_or(0) & access::USE;

@@ -136,9 +136,9 @@ impl Rules {
         self.recorded & single(operation) != 0
     }
 
-    /// Returns the key (possibly empty) to record an operation with, or `None` to skip it. O(path
-    /// rules) for an unknown path. An incomplete path (`/srv/.../name`) matches each `always` rule
-    /// that may apply, and no `never` rule.
+    /// The key (possibly empty) to record an operation with, or `None` to skip it. O(path rules)
+    /// for an unknown path. An incomplete path (`/srv/.../name`) matches each `always` rule that
+    /// may apply, and no `never` rule.
     pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
         let rule = self.first_match(record, Lookup::Operation, |rule| rule.operations & single(record.operation) != 0)?;
         rule.always.then_some(&*rule.key)

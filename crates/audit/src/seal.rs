@@ -1,5 +1,5 @@
-//! Signed statements about all frames so far. A seal at a segment's end closes it; one inside
-//! limits what a stolen key can rewrite; a copy elsewhere reveals truncation.
+//! Signed statements about all frames so far: one at a segment's end closes it, one inside limits
+//! what a stolen key can rewrite, and a copy elsewhere reveals truncation.
 
 use ed25519_dalek::VerifyingKey;
 

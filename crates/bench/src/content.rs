@@ -1,5 +1,4 @@
-//! Each page is noise that starts with the numbers of its file, its page and its write, so that
-//! each byte read can be checked.
+//! Each page is noise that starts with the numbers of its file, its page and its write.
 
 use crate::case::Content;
 

@@ -348,8 +348,7 @@ impl SubjectResult {
     }
 }
 
-/// The busiest client thread had no CPU time left, or the client crowded out a local server in at
-/// least half of the rounds.
+/// The busiest client thread had no CPU time left, or the client crowded out a local server.
 fn client_is_limit(samples: &[Sample]) -> bool {
     let busiest: Vec<f64> =
         samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();

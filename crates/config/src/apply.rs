@@ -1,5 +1,5 @@
-//! A setting becomes an argument `--option=value`, so that the parser checks it like the command
-//! line. An option that is given already, or that conflicts with a given one, is left out.
+//! A setting becomes an argument `--option=value`, which the parser checks. An option that is given
+//! already, or conflicts with a given one, is left out.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

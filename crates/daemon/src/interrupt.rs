@@ -1,5 +1,5 @@
 //! The first SIGINT, SIGTERM or SIGHUP runs the registered clean-ups and ends the process with code
-//! 130. Long-running commands (replica, mount, publication) take the first signal over.
+//! 130. Replicas, mounts and publications take the first signal over.
 
 use std::io;
 use std::sync::Mutex;
@@ -47,8 +47,7 @@ pub fn on_interrupt(duty: impl FnOnce() + Send + 'static) -> Duty {
     Duty(number)
 }
 
-/// The first signal runs `notify`, `requested` becomes true, and the process continues. A second
-/// signal ends the process.
+/// The first signal runs `notify` and sets `requested`. A second one ends the process.
 pub fn take(notify: impl FnOnce() + Send + 'static) -> Taken {
     // Register first: otherwise a signal in between would be taken and not reported.
     let duty = on_interrupt(notify);

@@ -1,5 +1,5 @@
-//! Limits a compromised service to its files and open sockets: Landlock for files, new TCP sockets
-//! and signals; no_new_privs; capabilities.
+//! Limits a compromised service to its files and open sockets: Landlock, no_new_privs,
+//! capabilities.
 
 use std::fmt;
 use std::path::Path;

@@ -15,8 +15,7 @@ use crate::status_socket::sockets_in;
 
 pub type Answer = (PathBuf, io::Result<DaemonStatus>);
 
-/// Status of all daemons that this user may ask, without sockets of ended processes. Takes no
-/// longer than the time-out of one daemon.
+/// Status of all daemons that this user may ask. Takes no longer than the time-out of one daemon.
 pub fn all() -> io::Result<Vec<Answer>> {
     let sockets: Vec<PathBuf> = runtime_directory::all().iter().flat_map(|directory| sockets_in(directory)).collect();
     blocking(async {

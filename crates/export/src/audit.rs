@@ -1,5 +1,4 @@
-//! Connects the engine's observations, refusals and administrative acts to `vouch_audit`. An
-//! operation that no rule selects costs one bit test.
+//! Connects the engine's observations, refusals and administrative acts to `vouch_audit`.
 
 mod ended_state;
 mod names;

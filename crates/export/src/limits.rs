@@ -1,5 +1,4 @@
-//! Limits of the service. A user may set those in [`Limits`]. `vouch_nfs4_server::Limits` has those
-//! of protocol state.
+//! Limits of the service, of which a user may set those in [`Limits`].
 
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
 //! Capabilities of the process after its sockets are open.
 //!
 //! No landlock: it refuses files opened by handle, which may have no path to an allowed directory.
-//! Capabilities and the service manager's sandbox bound a compromise.
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 

@@ -1,5 +1,5 @@
 //! Tasks that may block. Origins take turns, and one gets at most four times the threads that it
-//! leaves free. Callers check [`Pool::is_crowded`] before they start more work.
+//! leaves free. Check [`Pool::is_crowded`] before starting more work.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

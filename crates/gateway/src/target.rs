@@ -1,5 +1,5 @@
 //! A first segment that begins with `@` selects a revision and is never a file: `/@12/…`,
-//! `/@tag:v1/…`, and `/@/…` for the newest. Files whose names begin with `@` are below `/@/`. Does
+//! `/@tag:v1/…`, and `/@/…` for the newest, which also shows files whose names begin with `@`. Does
 //! no I/O.
 
 use vouch_tree::FileName;

@@ -60,8 +60,8 @@ impl MitAcceptor {
 }
 
 impl MitAcceptor {
-    /// Active Directory may name a ticket for `nfs/HOST` by the account `HOST$@REALM`. All services
-    /// of the account have its key, so the keytab must have `nfs/HOST` of the same realm.
+    /// Active Directory may name a ticket for `nfs/HOST` by the account `HOST$@REALM`, whose
+    /// services share its key. The keytab must have `nfs/HOST` of the same realm.
     fn is_own_machine_account(&self, acceptor: &str) -> bool {
         let Some((account, realm)) = acceptor.rsplit_once('@') else { return false };
         let realm = format!("@{realm}");

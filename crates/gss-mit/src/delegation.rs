@@ -1,5 +1,5 @@
-//! Constrained delegation (MS-SFU: S4U2Self and S4U2Proxy). No password, key or ticket-granting
-//! ticket of a user is involved: the KDC decides by the policy of this process's own principal.
+//! Constrained delegation (MS-SFU: S4U2Self and S4U2Proxy). Needs no password, key or
+//! ticket-granting ticket of a user: the KDC decides by the policy of this process's own principal.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,5 +1,5 @@
 //! A message is one packet: the version, a word, text for people, and file descriptors. The
-//! worker's end is its standard input, so no process guesses descriptor numbers.
+//! worker's end is its standard input.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -36,8 +36,8 @@ pub(crate) enum Word {
     Unmount,
     /// To a stopped worker: end, another one serves.
     End,
-    /// To the next program of the supervisor. With the device, the journal, the worker's link, and
-    /// the socket of `vouch upgrade` if there is one.
+    /// To the next program of the supervisor, with the device, the journal, the worker's link, and
+    /// the socket of `vouch upgrade` if any.
     Supervise,
 }
 

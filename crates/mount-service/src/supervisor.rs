@@ -1,8 +1,7 @@
 //! A small process that holds the FUSE device and the journal, and starts the worker that serves.
 //!
 //! If the worker is killed, another one continues under the same open files. On request a worker of
-//! a new version replaces it. The supervisor reads nothing from the network and never looks into
-//! the journal.
+//! a new version replaces it. The supervisor never reads the network or the journal.
 
 use std::ffi::OsString;
 use std::fs::File;

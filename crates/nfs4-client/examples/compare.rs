@@ -1,6 +1,5 @@
 //! `compare ADDRESS EXPORT DIRECTORY` compares names, content of regular files, and targets of
-//! symbolic links; only names where the user cannot read the local file. Fails at the first
-//! difference.
+//! symbolic links. Fails at the first difference.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

@@ -1,5 +1,5 @@
-//! `list_and_read ADDRESS DIRECTORY [FILE]`, for example `list_and_read 192.0.2.1:2049 /export`,
-//! lists a directory or writes a file to standard output, with NFSv4.2 and AUTH_SYS.
+//! `list_and_read ADDRESS DIRECTORY [FILE]`, for example `list_and_read 192.0.2.1:2049 /export`:
+//! lists a directory or writes a file to standard output.
 
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;

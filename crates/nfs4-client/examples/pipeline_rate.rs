@@ -1,6 +1,5 @@
 //! Call rate of the pipelined driver: `pipeline_rate [ADDRESS [DEPTH [SECONDS [MINOR]]]]`. Each
-//! call is a GETATTR of the root. Without an address, a thread gives prepared replies, so that only
-//! the client is measured.
+//! call is a GETATTR of the root. Without an address, a thread gives prepared replies.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};

@@ -1,7 +1,6 @@
 //! Crash recovery of a server: `survivor ADDRESS DIRECTORY SECONDS [FILE]` writes, commits, closes
-//! and renames files for SECONDS seconds and, if FILE is given, until FILE exists locally. One file
-//! stays open. Meanwhile the caller kills and restarts the server. At the end all acknowledged
-//! files must have their data.
+//! and renames files for SECONDS seconds and until FILE, if given, exists locally, while the caller
+//! kills and restarts the server. At the end all acknowledged files must have their data.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -212,8 +212,8 @@ impl Client {
         Compound::new(self, CallKind::Sessionless)
     }
 
-    /// After BADSESSION or STALE_CLIENTID. The session is new, and also the client identifier if
-    /// the server restarted. Calls in flight fail. The caller must reclaim its state.
+    /// After BADSESSION or STALE_CLIENTID. The session is new, and the client identifier if the
+    /// server restarted. Calls in flight fail. The caller must reclaim its state.
     pub async fn renew(&self) -> Result<(), Error> {
         let mut stream = self.shared.open_stream(0).await?;
         let lost = self.shared.state.lock().core.clear_session();

@@ -60,11 +60,7 @@ pub enum GssError<E> {
 }
 
 /// Establishes a context over a temporary connection. Blocks for at most 30 seconds whenever the
-/// server is silent.
-///
-/// # Errors
-///
-/// Without a ticket, if the server refuses it, or if the server cannot authenticate itself.
+/// server is silent. Fails without a ticket, or if either side refuses the other.
 pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Service) -> Result<GssProtection, GssError<I::Error>> {
     establish_with(address, None, initiator, service)
 }

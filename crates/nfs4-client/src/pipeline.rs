@@ -1,7 +1,6 @@
-//! The driver for load generation: one thread, many calls in flight on several connections. It
-//! protects calls submitted between two polls in one batch, and opens replies that arrive together
-//! in one batch. It allocates nothing per call after its buffers have grown. A lost connection ends
-//! the run.
+//! The driver for load generation: one thread, many calls in flight on several connections.
+//! Protects and opens messages in batches. Allocates nothing per call after its buffers have grown.
+//! A lost connection ends the run.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

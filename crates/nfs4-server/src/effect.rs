@@ -38,8 +38,7 @@ pub enum Effect {
     },
     /// Remove all recovery records that were not stored again since the start.
     GraceEnded,
-    /// For the log: a client came back from another address and may not reclaim. Any peer can cause
-    /// many of these during grace.
+    /// For the log: a client came back from another address and may not reclaim.
     AddressMismatch {
         name: Arc<[u8]>,
         address: IpAddr,

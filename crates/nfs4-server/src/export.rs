@@ -94,8 +94,7 @@ pub struct Export {
     pub fsid: Option<(u64, u64)>,
     pub source: Arc<str>,
     pub file_system: Arc<dyn FileSystem>,
-    /// `sync` of exports(5): replies wait until names and attributes are durable. `async` does not
-    /// affect stable writes and COMMIT.
+    /// `sync` of exports(5): replies wait until names and attributes are durable.
     pub sync: bool,
     pub clients: Arc<dyn ClientMatcher>,
     pub locations: Locations,

@@ -47,8 +47,7 @@ pub(super) struct Fetch<'a> {
 }
 
 impl Fetch<'_> {
-    /// The request is answered again afterwards. False after an earlier fetch: no replica has the
-    /// data, or it was evicted at once.
+    /// The request is answered again afterwards. False after an earlier fetch.
     pub(super) fn start(&mut self, tree: &Tree, wanted: Vec<Wanted>) -> bool {
         match (&tree.cache, self.fetched) {
             (Some(cache), None) => {

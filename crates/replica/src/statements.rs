@@ -1,6 +1,6 @@
 //! Any client may send key statements, the signature proves them, a directory keeps them. A tree
-//! has at most a revocation and the newest forwarding pointer. Statements about other keys are
-//! refused, so senders cannot fill the disk.
+//! has at most a revocation and the newest forwarding pointer. Others are refused, so senders
+//! cannot fill the disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

@@ -334,8 +334,8 @@ impl Peer {
         }
     }
 
-    /// Reads again instead of waiting for an event, once after each read: a served client soon asks
-    /// again or leaves, and short connections never need epoll.
+    /// Reads again once after each read, instead of waiting for an event: a served client soon asks
+    /// again or leaves.
     fn may_look_again(&mut self) -> bool {
         let may = self.interest.is_none() && !self.queued && self.writable && !std::mem::replace(&mut self.looked_again, true);
         self.readable |= may;

@@ -66,9 +66,6 @@ impl Handshake {
 
     /// Processes bytes of the peer, and appends messages for it to `out`: after an error, the
     /// alert.
-    ///
-    /// # Errors
-    /// The peer breaks the protocol, or its certificate is not accepted.
     pub fn advance(mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Step, TlsError> {
         self.received_len += bytes.len();
         self.received.extend_from_slice(bytes);

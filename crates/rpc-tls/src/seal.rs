@@ -21,13 +21,10 @@ impl Sealer {
     }
 
     /// Seals application data: `len` bytes at `record[HEADER_LEN..]`. Returns the length of the
-    /// record.
+    /// record. Fails if the key is used up: call [`Sealer::update_key`] in time.
     ///
-    /// # Errors
-    /// The key is used up and [`Sealer::update_key`] was not called.
-    ///
-    /// # Panics
-    /// `record` is shorter than `HEADER_LEN + len + TAIL_LEN`, or `len` exceeds [`PLAIN_LEN_MAX`].
+    /// # Panics `record` is shorter than `HEADER_LEN + len + TAIL_LEN`, or `len` exceeds
+    /// [`PLAIN_LEN_MAX`].
     pub fn seal(&mut self, record: &mut [u8], len: usize) -> Result<usize, TlsError> {
         self.seal_as(content::APPLICATION_DATA, record, len)
     }

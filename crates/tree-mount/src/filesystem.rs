@@ -3,7 +3,7 @@
 //! The FUSE thread polls a request's future once, which answers it if all data is cached. Otherwise
 //! the future moves to the runtime.
 //!
-//! Without passthrough and observer, open and opendir return ENOSYS. The kernel then opens files
+//! Without passthrough and observer, open and opendir return ENOSYS: the kernel then opens files
 //! without a request, and keeps pages and listings until told to drop them.
 
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! Stops the threads that read requests, between an answer and the next read. Requests of our own
-//! (statfs) wake waiting threads.
+//! Stops the threads that read requests, between an answer and the next read. Own requests (statfs)
+//! wake waiting threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

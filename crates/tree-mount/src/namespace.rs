@@ -2,8 +2,8 @@
 //!
 //! Looking up `@HOST[:PORT],HOSTID` opens that tree, which is listed from then on. A forwarded key
 //! is a symbolic link to the new name. Other spellings and hosts of an open tree's key are links
-//! that are not stored: a user could invent them without limit. An administrator's short name is a
-//! link that is always listed. Each key has one tree; too many trees evict the least recently used.
+//! that are not stored, because a user could invent them without limit. An administrator's short
+//! name is always listed. Each key has one tree; too many trees evict the least recently used.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! The files that the kernel knows. A node lives while the kernel holds it or a node below it: open
-//! files are followed by path. Each change is one step under a short lock; no method blocks on I/O
-//! or the kernel.
+//! files are followed by path. Each change is one step under a short lock; nothing here blocks.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

@@ -1,5 +1,5 @@
 //! Over the pages of the directory's B+-tree. A listing continues in the version in which it began,
-//! if still stored. Its nodes are of the revision in force.
+//! if still stored.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,8 +3,7 @@
 //!
 //! From the root down, each known directory that has changed is one step: look up its known names
 //! in the new version, change the table, notify the kernel. A name is removed only if the new root
-//! proves its absence. Until that is fetched, the old revision remains visible, at most until it
-//! expires.
+//! proves its absence. Until then the old revision remains visible, at most until it expires.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

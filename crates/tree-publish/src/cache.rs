@@ -1,6 +1,6 @@
 //! The directories of the newest revision, by device and inode number: the next publication reads
-//! only changes. Private to the publisher, optional. Void for all revisions but the one whose
-//! fsinfo it names. Written after the commit: a crash in between only slows the next publication.
+//! only changes. Private to the publisher, optional, void for other revisions than that of its
+//! fsinfo. Written after the commit: a crash in between only slows the next publication.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;

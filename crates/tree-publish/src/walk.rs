@@ -1,6 +1,6 @@
 //! Small jobs that never wait for each other. Chunks handle the entries of a directory in windows.
-//! A subdirectory is a job whose result goes to its parent's window. Last in, first out: the walk
-//! is depth-first, so frames lie in packs almost in reading order.
+//! A subdirectory is a job whose result goes to its parent's window. Last in, first out: frames lie
+//! in packs almost in reading order.
 
 use std::os::fd::AsFd as _;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! The driver of databases in object storage is another crate, so this one needs no network. A
-//! local work directory holds copies of the manifest and the index, new packs until their commit,
-//! and a cache of packs.
+//! The driver of databases in object storage is another crate: this one needs no network. A local
+//! work directory holds copies of manifest and index, new packs until their commit, and a cache of
+//! packs.
 
 use std::any::Any;
 use std::collections::HashSet;

@@ -1,6 +1,5 @@
 //! Frees data that no kept revision needs. Marks without the lock, then newer data with it; a
-//! writer waits only for the sweep. Frames of a publication in progress stay, and so do signed
-//! fsinfos.
+//! writer waits only for the sweep. Frames of a publication in progress and signed fsinfos stay.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

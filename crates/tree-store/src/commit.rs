@@ -28,8 +28,7 @@ impl Writer {
     /// # Errors
     ///
     /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] change nothing. After
-    /// others the writer is unusable, and the old revision stays in force unless only the last sync
-    /// failed.
+    /// others the writer is unusable.
     pub fn commit(&self, revision: NewRevision) -> Result<PutCounts> {
         self.check_unbroken()?;
         check_limits(&revision)?;

@@ -1,6 +1,6 @@
-//! A parameter: tests cut the power between any two operations. Reads bypass it. After
-//! [`DiskFile::sync`] a file's bytes survive a power failure; after [`Disk::sync_dir`], the names
-//! in a directory. A rename is atomic.
+//! A parameter: tests cut the power between any two operations. After [`DiskFile::sync`] a file's
+//! bytes survive a power failure; after [`Disk::sync_dir`], the names in a directory. A rename is
+//! atomic.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};

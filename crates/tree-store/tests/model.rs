@@ -1,5 +1,3 @@
-//! Random operations compared with a model.
-
 mod fixtures;
 mod power_cut;
 

@@ -69,10 +69,7 @@ pub enum Error {
     Parameters,
 }
 
-/// The text of a key file; with `sealing`, encrypted. Takes 64 MiB and a moment then.
-///
-/// # Errors
-/// [`Error::Parameters`] if the memory cannot be had.
+/// The text of a key file; with `sealing`, encrypted, which takes 64 MiB and a moment.
 pub fn write_secret(role: Role, key: &SecretKey, sealing: Option<&Sealing<'_>>) -> Result<Zeroizing<String>, Error> {
     let mut w = Writer::new();
     match sealing {

@@ -120,7 +120,7 @@ pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
 }
 
 /// Refuses a private key of this user that others may read or change, like ssh(1). A key of another
-/// owner, such as a secret lent by a service manager, only causes a warning.
+/// owner, such as a lent secret, only causes a warning.
 fn refuse_exposed(path: &Path) -> Outcome {
     use std::os::unix::fs::MetadataExt as _;
     let meta = std::fs::metadata(path).at(path.display())?;

@@ -1,5 +1,4 @@
-//! To standard error, a file or, for background processes, the system's log. A failure to write the
-//! log is ignored.
+//! To standard error, a file or, for background processes, the system's log.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};

@@ -11,8 +11,7 @@ use crate::exit::{At as _, Cause, Code, Failure, code_of};
 use crate::mount_helper::Request;
 use crate::{config, interrupt, logging, mount_helper};
 
-/// Prints at most one line `vouch: <what>: <why>; <remedy>` to standard error, and returns the
-/// documented exit code.
+/// Prints at most one line `vouch: <what>: <why>; <remedy>`, and returns the documented exit code.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if !arguments.first().is_some_and(|program| mount_helper::is_helper(program)) {

@@ -39,7 +39,7 @@ impl Connection {
     }
 
     /// Syslog has no acknowledgements: only an orderly end by the other side proves that it has
-    /// read all. Otherwise its system resets the connection (RFC 2525 §2.17).
+    /// read all (RFC 2525 §2.17).
     pub(super) fn end(self) -> Result<(), DeliveryError> {
         match self {
             Connection::Stream(stream) => Ok(end_stream(stream, STALL)?),

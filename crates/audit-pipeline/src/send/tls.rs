@@ -148,8 +148,8 @@ impl Tls {
     }
 }
 
-/// In TLS 1.3 a collector rejects our certificate after the handshake, perhaps before the first
-/// record is sent. Read from the socket: the stream would first retry its failed write.
+/// A collector rejects our certificate after the handshake (TLS 1.3). Read from the socket: the
+/// stream would first retry its failed write.
 fn said_before(stream: &mut StreamOwned<ClientConnection, TcpStream>, error: &io::Error) -> DeliveryError {
     while let Ok(1..) = stream.conn.read_tls(&mut stream.sock) {
         if let Err(said) = stream.conn.process_new_packets() {

@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 /// Call it when both sides have ended the stream. A stopped collector may end its side while
-/// records are on their way, so its end does not prove that it has read them. Its system
-/// acknowledges our end only on a readable socket, and resets the connection otherwise.
+/// records are on their way. Its system acknowledges our end only on a readable socket, and resets
+/// the connection otherwise.
 pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {

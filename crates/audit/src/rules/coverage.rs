@@ -1,5 +1,5 @@
 //! Detects that a rule set records less than another, by example operations of old `always` rules
-//! and new exceptions. A lost example proves a loss; other losses go undetected.
+//! and new exceptions. A lost example proves a loss; its absence proves nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

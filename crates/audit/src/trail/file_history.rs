@@ -1,5 +1,5 @@
-//! Renames, links and removals of a file and the directories above it. Names have time spans,
-//! because a free name can be reused. Changes are in order of time, not of durability.
+//! Renames, links and removals of a file and the directories above it, in order of time, not of
+//! durability. Names have time spans, because a free name can be reused.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;

@@ -13,7 +13,7 @@ use crate::record::seq_and_time;
 use crate::seal::Seal;
 
 /// From the first seal or `since`. `None` without the record, or without a seal over it after
-/// `since`. `InvalidInput` above the limit on seals: use a later checkpoint.
+/// `since`. `InvalidInput` above the limit on seals.
 pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
     let proof = build_proof(directory, seq, since)?;
     limit_seals(proof, SEALS_MAX)

@@ -1,6 +1,6 @@
-//! Worker threads put records into bounded rings, and one thread writes them. A worker with a full
-//! ring waits for room, at most a second unless the policy is [`Policy::Block`]. A reply that must
-//! not precede its record is passed to [`Trail::call_when_stored`].
+//! Worker threads put records into bounded rings, and one thread writes them. A worker waits for
+//! room in a full ring, at most a second unless the policy is [`Policy::Block`].
+//! [`Trail::call_when_stored`] delays a reply until its record is stored.
 
 mod maintenance;
 mod options;

@@ -1,5 +1,5 @@
-//! Load from several nodes: an agent on each node ([`serve`]), and a subject that all agents
-//! measure ([`DistributedSubject`]).
+//! Load from several nodes: an agent on each ([`serve`]), and a subject that all agents measure
+//! ([`DistributedSubject`]).
 
 mod channel;
 mod coordinator;

@@ -26,8 +26,7 @@ impl Default for Limits {
     }
 }
 
-/// One coordinator at a time, until a stop request. Peers authenticate in parallel. `log` receives
-/// one line for each event.
+/// One coordinator at a time, until a stop request. Peers authenticate in parallel.
 pub fn serve(
     listener: &TcpListener,
     acceptor: &Acceptor,

@@ -1,5 +1,4 @@
-//! Inline SVG. The page's CSS colours the classes for light and dark mode. Shapes and dashes also
-//! distinguish series.
+//! Inline SVG. The page's CSS colours the classes. Shapes and dashes also distinguish series.
 
 use std::fmt::Write as _;
 

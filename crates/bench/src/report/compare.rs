@@ -7,7 +7,7 @@ use crate::statistics::{Interval, SURE_COUNT_MIN};
 use crate::{Case, escape};
 
 /// With the second run's speed-up. The runs are not pairs: overlapping intervals show no
-/// difference. Cases with other parameters are listed only.
+/// difference.
 pub fn compare(a: &Run, b: &Run) -> String {
     let mut text =
         format!("A: {} {}\n   {}\nB: {} {}\n   {}\n", a.began, a.command, a.machine.brief(), b.began, b.command, b.machine.brief());

@@ -9,8 +9,8 @@ pub trait Subject: Send {
 
     fn unsupported(&self, case: &Case) -> Option<String>;
 
-    /// Durability of completed writes. None means stable storage. Subjects that differ in this have
-    /// no ratio to each other.
+    /// Durability of completed writes; `None`: stable storage. Subjects that differ in it have no
+    /// ratio to each other.
     fn stored(&self, _case: &Case) -> Option<&'static str> {
         None
     }

@@ -1,5 +1,4 @@
-//! Two ranks, compiled for the run: one program for metadata of one directory, one for messages
-//! from memory to memory.
+//! Two ranks: one program for metadata of one directory, one for messages from memory to memory.
 
 use std::fs;
 use std::path::Path;

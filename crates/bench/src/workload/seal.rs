@@ -1,5 +1,4 @@
-//! On one core: each encryption type and set of kernels, by batch size and message size, beside
-//! OpenSSL in the same round.
+//! On one core: each encryption type and kernel, by batch and message size, beside OpenSSL.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -143,8 +142,8 @@ impl Group {
         Self { counts: counts.iter().map(|count| (*count, empty())).collect() }
     }
 
-    /// OpenSSL once, then each batch size on all kernels. The warm-up round leaves OpenSSL out,
-    /// because each of its measurements takes a second.
+    /// OpenSSL once, then each batch size on all kernels. The warm-up round leaves the slow OpenSSL
+    /// out.
     fn measure(&mut self, runner: &mut Runner, ask: &mut dyn FnMut(&mut Runner, Figure<'_>) -> Option<Sample>) -> Result<(), Error> {
         let passes = runner.rounds.max + usize::from(runner.rounds.warm_up);
         for pass in 0..passes {

@@ -1,5 +1,4 @@
-//! Opens that the server ended (expired lease, restarted client, revoked delegation): their totals
-//! would be lost without records.
+//! Opens that the server ended (expired lease, restarted client, revoked delegation).
 
 use vouch_audit::Record;
 use vouch_audit::operations::number;

@@ -1,5 +1,4 @@
-//! During a commit of a file system, further calls wait for the next, which serves them all. Each
-//! export has one thread while calls wait.
+//! During a commit of a file system, further calls wait for the next, which serves them all.
 
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};

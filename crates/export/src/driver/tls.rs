@@ -38,8 +38,8 @@ impl Driver {
         }
     }
 
-    /// AUTH_TOOWEAK before any operation of the call, because every export of the client demands a
-    /// stronger transport.
+    /// AUTH_TOOWEAK before any operation, because every export of the client demands a stronger
+    /// transport.
     pub(crate) fn refuse_transport(&self, connection: &Connection, request: Request) -> Vec<u8> {
         let cause = match connection.engine().transport() {
             vouch_nfs4_server::Transport::Clear => "a call without TLS, which all exports of this client demand",

@@ -1,5 +1,4 @@
-//! Adds threads, clocks and randomness to `vouch_rpcsec_gss`. Calls are verified and replies sealed
-//! without a lock.
+//! Threads, clocks and randomness for `vouch_rpcsec_gss`.
 
 use std::fmt::Write as _;
 use std::path::Path;

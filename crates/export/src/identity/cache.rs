@@ -1,6 +1,6 @@
 //! Negative answers expire sooner, so that a new account works soon. During an outage old answers
-//! stay valid within limits: a call waits for the first look-up that fails, and later calls get the
-//! old answer while look-ups are repeated in the background.
+//! stay valid within limits: one call waits for the failing look-up, later ones get the old answer
+//! while it is repeated in the background.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

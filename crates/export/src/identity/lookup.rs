@@ -1,5 +1,5 @@
 //! Look-ups run on threads of their own. Calls with the same question share one and wait for a
-//! limited time: a slow directory holds no other work up.
+//! limited time.
 
 use std::cell::Cell;
 use std::net::SocketAddr;

@@ -1,5 +1,4 @@
-//! Bounded caches of the system's name service. Without a cached answer, a worker learns that the
-//! call would block.
+//! Bounded caches of the system's name service.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! The modules of the name service switch. Each reports its own failure, which the functions of the
-//! C library hide (see `nsswitch.rs`). nscd(8) is not asked.
+//! The modules of the name service switch, whose own failures the C library hides (see
+//! `nsswitch.rs`). nscd(8) is not asked.
 #![allow(unsafe_code, reason = "the modules have a C interface only")]
 
 use std::collections::HashMap;
@@ -82,8 +82,8 @@ fn find_symbol(service: &str, function: &str) -> Option<usize> {
         return Some(builtin as usize);
     }
     let library = CString::new(format!("libnss_{service}.so.2")).ok()?;
-    // SAFETY: the name is NUL-terminated. Every program on the system runs the code of this module.
-    // It is never unloaded.
+    // SAFETY: the name is NUL-terminated. Every program on the system runs this module, which is
+    // never unloaded.
     let library = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) };
     if library.is_null() {
         return None;

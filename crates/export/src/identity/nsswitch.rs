@@ -1,7 +1,6 @@
 //! Order of services in nsswitch.conf(5). The C library hides failures: `getgrouplist` leaves out
-//! the groups of a directory that does not answer, and a service at the end of the line turns an
-//! outage into "no such user". Here a failed service is an error, unless another one knows the
-//! answer.
+//! groups, and a service at the end of the line turns an outage into "no such user". Here a failed
+//! service is an error, unless another one knows the answer.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Nsswitch {

@@ -167,8 +167,8 @@ impl Tls {
         (credentials.certificate.valid.end - wall_seconds()).div_euclid(DAY_S)
     }
 
-    /// Once a day from the last fifth of a certificate's life on, and at least two weeks before the
-    /// end of a longer life.
+    /// Once a day from the last fifth of a certificate's life on, at least two weeks before a
+    /// longer one ends.
     fn warn_of_expiry(&self) {
         let (credentials, now) = (self.credentials(), wall_seconds());
         let valid = &credentials.certificate.valid;

@@ -117,8 +117,8 @@ fn find_names(first: IpAddr, driver: &Driver) {
     }
 }
 
-/// Ends long waits for a host name. An earlier record serves; other connections are closed: without
-/// a name, the client would not see the export.
+/// Ends long waits for a host name. Without a name or an earlier record, the client would not see
+/// the export.
 fn expire(driver: &Driver) {
     driver.audit_lookups.expire(clock::mono_ms());
     for (host, (socket, peer)) in driver.host_lookups.expire(clock::mono_ms()) {

@@ -1,5 +1,4 @@
-//! Long calls of one round, of any connection, are verified and unsealed side by side. A lone call
-//! does not wait: the round ends when nothing more can be read.
+//! Long calls of one round, of any connection, are verified and unsealed side by side.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

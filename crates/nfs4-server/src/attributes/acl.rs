@@ -1,5 +1,5 @@
-//! draft-ietf-nfsv4-acl-mapping-05, as Linux implements it. A POSIX ACL always has an NFSv4 form.
-//! The other direction never grants more and refuses entries without a POSIX form.
+//! draft-ietf-nfsv4-acl-mapping-05, as Linux implements it. Each POSIX ACL has an NFSv4 form. The
+//! other direction never grants more, and refuses entries without a POSIX form.
 
 use vouch_nfs4::{AceFlags, AceMask, AceType, Status};
 use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};

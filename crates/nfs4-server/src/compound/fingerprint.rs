@@ -1,6 +1,5 @@
-//! Distinguishes a retry from another call with the same number. Contains the flavour, because a
-//! cached reply is sent without a new check. Not cryptographic: a forged collision costs only the
-//! forger.
+//! Distinguishes a retry from another call with the same number. Contains the flavour: a cached
+//! reply is sent without a new check. Not cryptographic: a forged collision costs only the forger.
 
 use std::hash::{Hash as _, Hasher};
 

@@ -40,9 +40,8 @@ struct Call {
 }
 
 impl Call {
-    /// A retry comes over the same connection, or over a new one after the first is gone. The
-    /// server may learn that late, so a reused port counts too. An equal call over any other
-    /// connection belongs to another client.
+    /// A retry comes over the same connection, or over a new one after the first is gone, which the
+    /// server may learn late: a reused port counts too.
     fn is_of(&self, connection: &Arc<Connection>) -> bool {
         self.origin.upgrade().is_none_or(|origin| origin.peer() == connection.peer() || origin.is_closed())
     }

@@ -1,8 +1,8 @@
-//! Joins all exports in one tree (RFC 8881 §7.3). A change of the exports rebuilds it.
+//! Joins all exports in one tree (RFC 8881 §7.3), rebuilt when they change.
 //!
-//! A node stands for a path that leads to exports. An export with others below it has a node too,
-//! for clients that may not see it. A client that sees the upper export passes through it; the
-//! lower export is mounted on one of its directories (a junction).
+//! A node stands for a path that leads to exports. A client that sees an export passes through it:
+//! exports below are mounted on its directories (junctions). The export's node serves clients that
+//! may not see it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;

@@ -21,8 +21,8 @@ pub struct Replaced {
 
 impl Server {
     /// State ends if its export is gone, shows another directory, no longer shows the file, or no
-    /// longer accepts the client, its flavour or its port. Calls continue meanwhile. Blocks on the
-    /// file systems. O(n) in all state.
+    /// longer accepts the client, its flavour or its port. Calls continue. Blocks on the file
+    /// systems. O(n) in all state.
     pub fn replace_exports(&self, exports: Exports) -> Replaced {
         let now = *self.now.lock();
         let change = self.tree.read().change.wrapping_add(1);
@@ -73,8 +73,7 @@ impl Server {
         });
     }
 
-    /// Calls `is_lost` outside the state's lock, for a part at a time. Running calls of earlier
-    /// generations are granted nothing.
+    /// Calls `is_lost` outside the state's lock, for a part at a time.
     fn end_where(&self, replaced: &mut Replaced, mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool) {
         let now_ms = self.now.lock().mono_ms;
         let mut peers_of: HashMap<ClientKey, Vec<SocketAddr>> = HashMap::new();
@@ -107,8 +106,7 @@ impl Server {
 
     /// For a call that began under `generation`; returns the generation of the answer. STALE if the
     /// export is gone, shows another directory or not this file, or does not name the client; DELAY
-    /// if unknown; ACCESS or WRONGSEC for port, flavour or transport. May read a disk: hold no
-    /// lock.
+    /// if unknown; ACCESS or WRONGSEC for port, flavour or transport. May read a disk.
     pub(crate) fn still_grants(&self, generation: u64, file: &FileRef, peer: SocketAddr, terms: Terms) -> (u64, Result<(), Status>) {
         if self.generation() == generation {
             return (generation, Ok(()));

@@ -1,6 +1,6 @@
-//! RFC 8881 §18.32.3. The kernel reports lost data once per descriptor. So a failed sync changes
-//! the verifier for all clients, and a successful one waits for concurrent syncs of the file: one
-//! of these may have received the report.
+//! RFC 8881 §18.32.3. The kernel reports lost data once per descriptor, perhaps to a concurrent
+//! sync of the file. So a failed sync changes the verifier for all clients, and a successful one
+//! waits for the others.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

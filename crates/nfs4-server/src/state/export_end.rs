@@ -1,5 +1,5 @@
-//! State of a removed or changed export blocks others. The decision may need a disk: callers list
-//! the holdings, decide outside of the lock, and end state in parts.
+//! Ends state of a removed or changed export. The decision may need a disk: callers list the
+//! holdings, decide outside of the lock, and end state in parts.
 
 use std::net::SocketAddr;
 
@@ -42,8 +42,8 @@ impl<F: Clone> State<F> {
         if peers.is_empty() { vec![SocketAddr::new(client.address, 0)] } else { peers }
     }
 
-    /// Cancels lock waits of these clients on these files. Call it before any holding ends, so that
-    /// freed locks go to other clients.
+    /// Cancels lock waits of these clients on these files. Call it first, so that freed locks go to
+    /// other clients.
     pub(crate) fn end_waits(&mut self, lost: &[Holding], now: u64) {
         self.latest_ms = now;
         for held in lost {

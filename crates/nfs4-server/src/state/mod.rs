@@ -1,7 +1,7 @@
 //! Pure state machines: `now` (monotonic milliseconds) and seeds are parameters, an open file is an
-//! opaque `F`. One lock covers all state; a call never holds it across `vfs`. External work is
-//! queued as [`StateEffect`]s: take them with [`State::take_effects`] under the same lock, and
-//! carry them out after its release.
+//! opaque `F`. One lock covers all state; no call holds it across `vfs`. Take the queued
+//! [`StateEffect`]s by [`State::take_effects`] under the same lock, and carry them out after its
+//! release.
 
 mod callback;
 mod client;

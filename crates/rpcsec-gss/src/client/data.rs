@@ -100,11 +100,7 @@ impl ClientContext {
 
     /// Appends the credential, and room for the verifier and before the arguments, to a call whose
     /// header begins at `header_start` of `w`. Protect the call later by [`Self::end`] or
-    /// [`Self::wrap_many`].
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError::UsedUp`] after the last number.
+    /// [`Self::wrap_many`]. [`OpenError::UsedUp`] after the last number.
     pub fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<GssSeq, OpenError> {
         let seq = self.next_seq()?;
         self.write_header(Procedure::Data, seq, w, header_start);
@@ -114,9 +110,6 @@ impl ClientContext {
     }
 
     /// Appends credential and verifier of the call that ends the context (RFC 2203 §5.4).
-    ///
-    /// # Errors
-    ///
     /// [`OpenError::UsedUp`] after the last number.
     pub fn destroy(&mut self, w: &mut Writer, header_start: usize) -> Result<GssSeq, OpenError> {
         let seq = self.next_seq()?;
@@ -186,11 +179,7 @@ impl ClientContext {
     }
 
     /// Protects a call with its header at `header_start` of `w` and its arguments at `body_start`.
-    /// `confounder` is random.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError::UsedUp`]; do not send `w`.
+    /// `confounder` is random. Do not send `w` after [`OpenError::UsedUp`].
     pub fn end(
         &mut self,
         seq: GssSeq,

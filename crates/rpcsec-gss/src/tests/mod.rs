@@ -1,5 +1,3 @@
-//! Server and client against each other, with real keys and a fake mechanism.
-
 mod back;
 mod contexts;
 mod exchange;

@@ -64,10 +64,8 @@ impl Drop for Verification {
 }
 
 impl Verification {
-    /// `None` at the end.
-    ///
-    /// # Errors
-    /// No replica can be reached within one operation's time. Ends the verification.
+    /// `None` at the end. An error, if no replica can be reached within one operation's time, ends
+    /// the verification.
     pub async fn next(&mut self) -> Option<Result<VerifyEvent>> {
         self.events.recv().await
     }

@@ -1,5 +1,3 @@
-//! The client against replicas that are slow, stale, absent or lying.
-
 mod fault_observer;
 #[allow(unreachable_pub, reason = "shared by the other modules")]
 mod fixture;

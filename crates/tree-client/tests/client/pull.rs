@@ -1,5 +1,3 @@
-//! A killed pull commits no incomplete revision.
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,6 +1,5 @@
-//! State that the kernel relies on, in memory that outlives this process. A supervisor holds the
-//! file (memfd_create(2)) and the FUSE device. A record is written before the reply that depends on
-//! it (docs/formats/mount-journal.md).
+//! State that the kernel relies on, in a memfd_create(2) file that a supervisor holds. A record is
+//! written before the reply that depends on it (docs/formats/mount-journal.md).
 
 pub(crate) mod image;
 pub(crate) mod record;

@@ -1,5 +1,3 @@
-//! A valid revision is served without replicas; an expired one is not served.
-
 use std::time::Instant;
 
 use rustix::io::Errno;

@@ -1,5 +1,4 @@
-//! By seed, with new revisions, with and without a disk cache. tree-client has the many cases of
-//! the client alone.
+//! By seed, with new revisions, with and without a disk cache. tree-client has more cases.
 
 use std::collections::BTreeMap;
 use std::io;

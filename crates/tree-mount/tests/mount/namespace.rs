@@ -1,5 +1,3 @@
-//! Trees appear when they are looked up, link to each other, move, and are revoked.
-
 use vouch_tree::statement::{Body, KeyStatement};
 use vouch_xdr::Xdr;
 

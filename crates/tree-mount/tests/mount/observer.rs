@@ -1,5 +1,3 @@
-//! Each open, listing and link of each user is reported before the reply.
-
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 

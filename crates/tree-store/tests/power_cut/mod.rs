@@ -1,6 +1,5 @@
 //! Records every disk operation, then recreates the directory as a power cut after any step may
-//! leave it. A seed decides whether unsynced bytes and names are lost, torn or kept. Harsher than
-//! any real file system.
+//! leave it. A seed decides whether unsynced bytes and names are lost, torn or kept.
 
 #![allow(dead_code, reason = "each test uses its part")]
 

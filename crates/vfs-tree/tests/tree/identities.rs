@@ -1,5 +1,3 @@
-//! Over restarts and revisions, for any path length.
-
 use std::fs;
 
 use vouch_vfs::{Blocking, Error, FileId, FileSystem, FileType};

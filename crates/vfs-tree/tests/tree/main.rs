@@ -1,4 +1,4 @@
-//! Compared with its source, over revisions, restarts and outages.
+//! A tree file system compared with its source.
 
 mod content;
 #[allow(unreachable_pub, reason = "shared by the other modules")]

@@ -1,6 +1,5 @@
 //! Each rule panics with its sentence. [`conformance_tests!`](crate::conformance_tests) makes one
-//! `#[test]` of each rule, with a new, empty file system. A file system for one caller skips rules
-//! about others, with a message.
+//! `#[test]` of each rule, with a new, empty file system.
 
 mod acls;
 mod attributes;

@@ -160,8 +160,8 @@ fn reload(gateway: Option<&Arc<Gateway>>) {
     }
 }
 
-/// The gateway reads system files (host names, authorities, libraries of the name service), and
-/// writes only its cache and state.
+/// The gateway reads system files (host names, authorities, name service), and writes only its
+/// cache and state.
 fn enter_sandbox(args: &Args) -> Outcome {
     let mode = SandboxMode::from(args.sandbox);
     let write = args.client.writable_directories();

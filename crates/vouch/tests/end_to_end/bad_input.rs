@@ -1,5 +1,3 @@
-//! Bad input to every command gives one clear line and the documented exit code.
-
 use crate::prelude::*;
 
 const HOSTID: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";

@@ -1,5 +1,3 @@
-//! The test makes each fault for real.
-
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::prelude::*;

@@ -1,5 +1,5 @@
 //! The ioctl FS_IOC_SHUTDOWN drops all unwritten data of a loop device; the next mount replays the
-//! journal. A server whose sync calls do nothing shows that the method detects losses.
+//! journal. A server without sync calls shows that the method detects losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

@@ -140,7 +140,7 @@ impl TestSite {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// The command must fail with this exit code and one line, which is returned.
+    /// Fails with this exit code and one line, which is returned.
     pub(crate) fn run_err<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
         let output_text = String::from_utf8(output.stderr).expect("text");
@@ -150,7 +150,7 @@ impl TestSite {
         lines[0].to_owned()
     }
 
-    /// The command must fail with this exit code and one line, which has all the parts.
+    /// Fails with this exit code and one line, which has all the parts.
     pub(crate) fn expect_err<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>, parts: &[&str]) {
         let line = self.run_err(code, args);
         parts.iter().for_each(|part| assert!(line.contains(part), "{part:?} is missing: {line}"));

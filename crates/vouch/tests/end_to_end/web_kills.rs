@@ -1,5 +1,5 @@
-//! Killed at random moments while clients read: each client gets one revision whole, or an error in
-//! time. `VOUCH_WEB_KILLS` sets the number of kills, `VOUCH_WEB_KILLS_SEED` the first seed.
+//! Killed at random moments while clients read: each client gets one whole revision, or an error in
+//! time. `VOUCH_WEB_KILLS`: number of kills; `VOUCH_WEB_KILLS_SEED`: first seed.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

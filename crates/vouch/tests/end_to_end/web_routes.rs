@@ -1,7 +1,7 @@
 use crate::http_replica::{has, nginx_with};
 use crate::prelude::*;
 
-/// A replica answers requests with an absolute URL, so it can stand for a proxy.
+/// A replica answers requests with an absolute URL, like a proxy.
 #[test]
 fn proxies_of_the_environment_are_used() {
     let (mut site, _replica) = TestSite::served();

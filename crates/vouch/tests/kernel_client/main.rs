@@ -80,8 +80,8 @@ fn large_directory_is_listed_completely_while_it_changes() {
     }
 }
 
-/// VOUCH_TEST_REPLACEMENTS sets the number of restarts, of which every second is a kill. Every
-/// fourth meets a client that has not recovered from the one before.
+/// VOUCH_TEST_REPLACEMENTS: number of restarts, every second a kill, every fourth before the client
+/// has recovered from the one before.
 #[test]
 fn restarted_server_keeps_opens_locks_and_acknowledged_data() {
     let restarts = std::env::var("VOUCH_TEST_REPLACEMENTS").map_or(2, |count| count.parse::<u64>().expect("a number of restarts"));

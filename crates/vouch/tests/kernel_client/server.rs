@@ -1,5 +1,3 @@
-//! `vouch export` of a directory, which can be killed and restarted with the same state.
-
 use std::ffi::OsString;
 use std::net::TcpStream;
 use std::path::PathBuf;

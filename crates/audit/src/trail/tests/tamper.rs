@@ -1,5 +1,3 @@
-//! Each change is found at its position, without further faults.
-
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! A free thread takes the next due call; a late start counts as latency. Each write has new
-//! content, so that a read detects a lost write.
+//! content.
 
 use std::fs::File;
 use std::io::{self, Write as _};

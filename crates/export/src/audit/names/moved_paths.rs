@@ -1,6 +1,5 @@
 //! Like a kernel watch, a watch on a directory follows the directory when it moves; it also applies
-//! to its old path. A file beside the trail saves former paths. Above the limit, any file counts as
-//! moved.
+//! to its old path. A file saves former paths. Above the limit, any file counts as moved.
 
 mod table;
 

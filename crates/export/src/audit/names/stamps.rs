@@ -1,6 +1,6 @@
-//! Each name has a move counter, and a stamp has the sum of the counters along its path: a rename
-//! invalidates only paths at or below it. Names that share a counter by hash may invalidate a valid
-//! path, never the reverse. The hash has a secret seed.
+//! Each name has a move counter, and a stamp is the sum of the counters along its path: a rename
+//! invalidates only paths at or below it. Names may share a counter by a secretly seeded hash,
+//! which may invalidate a valid path, never the reverse.
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! SHA-1 of a block and CBC encryption of its four blocks in one pass (RFC 3962). Each is a long
-//! dependency chain; interleaved, one costs almost nothing beside the other.
+//! SHA-1 of a block and CBC encryption of its four blocks in one pass (RFC 3962): two long
+//! dependency chains, of which one costs almost nothing beside the other.
 
 use std::arch::x86_64::*;
 

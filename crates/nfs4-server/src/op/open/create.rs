@@ -126,8 +126,8 @@ fn open_earlier(
     Ok((file, OpenOutcome { change, attrs_set: attributes_set(how, settings), done: requested::CREATE }, opened))
 }
 
-/// Fails without room for another open file. Checked before the creation: a file that is created
-/// and removed again could lose others' writes.
+/// Fails without room for another open file. Checked before the creation, which could not be
+/// undone.
 fn require_room(context: &mut CompoundContext<'_>, request: &OpenRequest<'_>, name: Name<'_>, now: u64) -> Result<(), OpError> {
     let Err(status) = context.state(|state| state.has_room_to_open(request.client, request.owner, request.opener, now)) else {
         return Ok(());

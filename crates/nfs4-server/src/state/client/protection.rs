@@ -51,9 +51,9 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// Errors: WRONG_CRED. Without state protection RFC 8881 leaves the choice to the server
-    /// (§2.10.8). A Kerberos principal's client accepts only that principal, so that a session id
-    /// seen on the wire ends nothing.
+    /// Errors: WRONG_CRED. RFC 8881 §2.10.8 leaves the choice to the server without state
+    /// protection. A Kerberos principal's client accepts only that principal: a session id seen on
+    /// the wire ends nothing.
     pub(in crate::state) fn check_may_manage(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         self.enforce(client, op, credential)?;
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;

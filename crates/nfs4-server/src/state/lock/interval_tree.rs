@@ -1,7 +1,7 @@
-//! Locked ranges of one file in one mode. A treap by first byte; priorities are hashes with a
-//! secret seed, so clients cannot make the tree deep. Each node stores how far its subtree reaches:
-//! for the owner that reaches farthest, and for the farthest other owner. A search skips subtrees
-//! that end too early or contain only the caller's ranges.
+//! Locked ranges of one file in one mode: a treap by first byte, with secretly seeded priorities,
+//! so that clients cannot make it deep. Each node stores how far its subtree reaches: for the owner
+//! that reaches farthest, and for the farthest other owner. A search skips subtrees that end too
+//! early or contain only the caller's ranges.
 
 use std::hash::BuildHasher;
 

@@ -1,5 +1,5 @@
 //! Order in which freed ranges go to blocked requests (RFC 8881 §9.6 and 20.11). The client repeats
-//! its LOCK; a freed range is briefly reserved for the first waiter.
+//! its LOCK; the range is briefly reserved for the first waiter.
 
 use super::waiter::Waiter;
 use std::sync::Arc;
@@ -136,8 +136,8 @@ impl<F: Clone> State<F> {
         });
     }
 
-    /// Absent waiters move to the end of the queue, silent ones leave it, and the next wakes. A
-    /// second CB_NOTIFY_LOCK helps if the first was lost: Linux polls only after half a minute.
+    /// Absent waiters move to the end of the queue, silent ones leave it, and the next wakes.
+    /// CB_NOTIFY_LOCK is repeated: Linux polls only after half a minute.
     pub(in crate::state) fn reservation_due(&mut self, file: FileRef, now: u64) {
         self.latest_ms = now;
         let Some(state) = self.files.table.get_mut(file) else { return };

@@ -21,8 +21,7 @@ use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     /// Call it before the file is opened or truncated. Recalls conflicting delegations (DELAY) and
-    /// ends conflicting expired clients. [`State::open`] checks again, because the lock is released
-    /// meanwhile.
+    /// ends conflicting expired clients. [`State::open`] checks again.
     pub(crate) fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
         self.client(call.client)?;
         match call.claim {

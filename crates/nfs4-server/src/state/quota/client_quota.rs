@@ -58,7 +58,7 @@ impl<F: Clone> State<F> {
     }
 
     /// Least recently used records of the cheapest kind, of the source that has most of them. O(n)
-    /// in clients, so scans are limited, and one scan evicts several.
+    /// in clients, so one scan evicts several.
     fn evict_clients(&mut self, requester: Option<SourceKey>, victims: Victims, now: u64) -> bool {
         if !self.sources.may_scan(requester, now) {
             return false;
@@ -95,8 +95,7 @@ impl<F: Clone> State<F> {
     }
 
     /// True if the source may use more of a resource of which all sources use `all` of `max`. Ends
-    /// clients with expired leases: of the same source, then of larger ones; never the asking
-    /// client.
+    /// clients with expired leases: of the same source, then of larger ones.
     pub(in crate::state) fn make_room_for_state(
         &mut self,
         key: ClientKey,

@@ -25,8 +25,8 @@ impl<F: Clone> State<F> {
     }
 
     /// Ends idle sessions of the largest source, least recently used clients first, until a quarter
-    /// of its usage is free. Their clients create new ones (RFC 8881 §2.10.13.2). O(n log n) in
-    /// sessions, so scans are limited.
+    /// of its usage is free; clients create new ones (RFC 8881 §2.10.13.2). O(n log n) in sessions,
+    /// so scans are limited.
     fn shed_sessions(&mut self, source: SourceKey, exempt: Option<SessionKey>, resource: Resource) -> bool {
         if !self.sources.may_scan(Some(source), self.latest_ms) {
             return false;

@@ -21,8 +21,8 @@ impl<F: Clone> State<F> {
     }
 
     /// Only the address tells unproven clients apart. A caller from the recorded address takes the
-    /// name. Another one continues after grace without reclaims: the client's address may have
-    /// changed (§8.4.2.1 leaves this to the server). DELAY if the recorded client has returned.
+    /// name; another one, whose address may have changed, continues after grace without reclaims
+    /// (§8.4.2.1). DELAY if the recorded client has returned.
     pub(in crate::state) fn assign_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
         let Some(from) = self.grace.awaits_from(family, owner) else { return Ok(()) };
         let here = from == Network::of(credential.address);

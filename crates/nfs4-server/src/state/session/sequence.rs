@@ -268,8 +268,8 @@ impl<F: Clone> State<F> {
     }
 
     /// Updates the client's address from its connections, because a session id identifies the
-    /// client. Prefers the address of EXCHANGE_ID, which the client would use after a restart, then
-    /// the last known one.
+    /// client: to that of EXCHANGE_ID, which the client would use after a restart, else to the last
+    /// known one.
     pub(in crate::state) fn update_client_address(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);

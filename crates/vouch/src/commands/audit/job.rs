@@ -1,7 +1,6 @@
-//! Records of a batch job: those of the broker that mints its tickets, and those of exports. A
-//! record of an export belongs to a job if its principal is the job's, its client is one of the
-//! job's nodes, and the job had tickets at its time. Two jobs of a user on one node at the same
-//! time cannot be told apart.
+//! Records of a batch job: those of the broker that mints its tickets, and those of exports whose
+//! principal is the job's, whose client is one of the job's nodes, and at whose time the job had
+//! tickets. Two jobs of a user on one node at the same time cannot be told apart.
 
 use std::net::IpAddr;
 use std::path::Path;

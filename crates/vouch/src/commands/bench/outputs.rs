@@ -74,8 +74,8 @@ impl Outputs {
     }
 }
 
-/// Atomic, so that a full disk keeps the earlier record. Writes in place for special files, where
-/// the directory is read-only, or where the owner would change.
+/// Atomic: a full disk keeps the earlier record. Writes in place where that is impossible or would
+/// change the owner.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     if file.metadata().is_ok_and(|there| !there.is_file()) || is_descriptor(file) {
         return File::options().append(true).open(file)?.write_all(text.as_bytes());
