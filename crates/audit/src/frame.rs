@@ -98,8 +98,8 @@ pub(crate) fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Cha
     leaf
 }
 
-/// Computes a leaf's chain and tree hashes together with the next leaf's own hash. Dropping it
-/// completes `chain` and `tree`.
+/// Computes a leaf's hashes together with the next leaf's own hash. Dropping it completes `chain`
+/// and `tree`.
 pub(crate) struct LeafBatch<'l> {
     pub(crate) out: &'l mut Vec<u8>,
     pub(crate) chain: &'l mut Chain,

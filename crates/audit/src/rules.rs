@@ -110,8 +110,8 @@ impl Rules {
         self.has_path_rules
     }
 
-    /// An `always` rule covers this path or one below it, so moves must be tracked. As in auditctl,
-    /// `path=` watches a name, `dir=` and `-w` follow a directory.
+    /// An `always` rule covers this path or one below it. As in auditctl, `path=` watches a name,
+    /// `dir=` and `-w` follow a directory.
     pub fn watches_within(&self, path: &[u8]) -> bool {
         self.watches_below(path) || self.directories.contains(path)
     }

@@ -1,5 +1,5 @@
 //! Trails on disk: directories of segments, the current signing key, and the latest seal as a
-//! checkpoint. Only this module does I/O.
+//! checkpoint.
 
 mod compress;
 mod disk;

@@ -71,8 +71,8 @@ impl Site {
         publish(&writer, &signer, &options, &Progress::default()).map(drop).map_err(publishing)
     }
 
-    /// A synthetic program of `files` files. Lengths are those of a Python package: most small, a
-    /// few a mebibyte. The published tree is the same each time.
+    /// A synthetic program of `files` files with the lengths of a Python package's. The published
+    /// tree is the same each time.
     pub fn add_program(&self, name: &str, files: usize) -> Result<Job, Error> {
         let mut job = Vec::with_capacity(files);
         for number in 0..files {

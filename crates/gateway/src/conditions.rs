@@ -1,7 +1,7 @@
-//! RFC 9110 §8.8.3 and 13. Does no I/O.
+//! RFC 9110 §8.8.3 and 13.
 //!
-//! Dates are no conditions: a publisher may change a file and keep its time. `Last-Modified` is
-//! sent for information.
+//! Dates are no conditions: a publisher may change a file and keep its time. `Last-Modified` is for
+//! information.
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE};

@@ -1,5 +1,5 @@
-//! Status code, sentence and page for each error of the tree. Sentences name no replica, address or
-//! file of this machine; the log does.
+//! Status code, sentence and page for each error of the tree. Only the log names replicas,
+//! addresses and files of this machine.
 
 use hyper::StatusCode;
 use vouch_tree::time_text::Utc;

@@ -1,5 +1,4 @@
-//! HMACs of short messages, laid out whole and hashed in pairs or over all lanes. Steps as for long
-//! messages would cost several times the hash.
+//! HMACs of short messages, laid out whole and hashed in pairs or over all lanes.
 
 use std::mem::MaybeUninit;
 

@@ -1,5 +1,4 @@
-//! Verifies calls (RFC 2203 §5.3.3) and decrypts their arguments, many at once, in the RFC's order:
-//! header, sequence number, body.
+//! Verifies calls (RFC 2203 §5.3.3) and decrypts their arguments, many at once.
 
 use std::ops::Range;
 

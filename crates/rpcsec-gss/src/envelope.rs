@@ -1,5 +1,5 @@
-//! Protection of a reply's results (RFC 2203 §5.3.3.2): reserves room first and fills it when the
-//! results are complete, for many replies at once.
+//! Protects a reply's results (RFC 2203 §5.3.3.2): reserves room, and fills it for many replies at
+//! once.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! An object that its holder renews. It keeps two publishers from the same work. Safety depends on
+//! An object that its holder renews. It saves two publishers from the same work; safety depends on
 //! the conditional write of the manifest.
 
 use std::io;

@@ -14,8 +14,7 @@ const FILE_LEN_MAX: usize = 64 << 10;
 const MIRRORS_MAX: usize = 64;
 
 impl Tree {
-    /// Without a readable list, nothing changes. `is_first`: only a list that came with the fsinfo,
-    /// so that opening waits for nothing else.
+    /// Without a readable list, nothing changes. `is_first`: only a list that came with the fsinfo.
     pub(crate) async fn learn_mirrors(&self, is_first: bool) {
         if !self.follows_mirrors() {
             return;

@@ -14,8 +14,7 @@ use crate::frames::Frames;
 use crate::options::{Options, Progress, Signer, Summary};
 use crate::walk::{Found, Walk, opaque_components};
 
-/// Blocks, and uses its own threads. After an error the previous revision stays in force, and
-/// stored frames serve the next run.
+/// Blocks, and uses its own threads. Repeatable after an error: stored frames serve the next run.
 pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress: &Progress) -> Result<Summary, Error> {
     let began = Instant::now();
     let before = Head::read(writer)?;

@@ -1,5 +1,4 @@
-//! Unreadable, changing and forbidden files: one error line with the path, and the previous
-//! revision stays in force.
+//! Unreadable, changing and forbidden files: one error line with the path.
 
 mod reference;
 

@@ -1,5 +1,4 @@
-//! Memory: one bit a record (2 MiB for 16 million frames, two terabytes of data), and one page's
-//! children for each level.
+//! Memory: one bit a record, and one page's children for each level.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,4 @@
-//! The hash of a frame is its handle, so packs suffice to rebuild the index. `vouch pull` repairs
-//! packs and manifests.
+//! The hash of a frame is its handle, so packs suffice to rebuild the index.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! An immutable file of sorted records with interpolation search. Not memory-mapped: a truncated
-//! file must be an error, not a signal.
+//! file must be an error.
 
 use std::fs::File;
 use std::io;

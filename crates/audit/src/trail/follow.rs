@@ -1,5 +1,5 @@
-//! Follows a growing trail from a stored position. Delivery is at least once: a segment is read
-//! again if a crash removed records.
+//! Follows a growing trail from a stored position, with each record at least once: a segment is
+//! read again after a crash.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Offsets of a closed segment's records by user, path and so on. Untrusted: readers check each
-//! record. See docs/formats/audit.md.
+//! Offsets of a closed segment's records by user, path and so on (docs/formats/audit.md).
+//! Untrusted: readers check each record.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};

@@ -1,5 +1,5 @@
-//! Appends records from one thread; never reads the clock. If the disk fails, the bytes stay in
-//! memory, and the caller decides when to retry.
+//! Appends records from one thread. If the disk fails, the bytes stay in memory, and the caller
+//! decides when to retry.
 
 mod append_batch;
 mod lost_count;

@@ -1,5 +1,5 @@
-//! The only trust anchor is the trail's first public key, which the auditor stores elsewhere. Each
-//! seal authenticates everything before it and the next key.
+//! The only trust anchor is the trail's first public key, stored elsewhere. Each seal authenticates
+//! everything before it and the next key.
 
 mod report;
 mod resync;

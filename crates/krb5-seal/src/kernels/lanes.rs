@@ -1,5 +1,5 @@
 //! All lanes process as many blocks as the shortest has left; a lane whose item ends takes the next
-//! one. Idle lanes repeat a busy lane's work.
+//! one.
 
 use std::mem::MaybeUninit;
 

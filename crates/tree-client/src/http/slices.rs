@@ -1,5 +1,4 @@
-//! Files in slices at fixed offsets: concurrent reads share requests, and web caches see equal
-//! requests from all clients.
+//! Files in slices at fixed offsets, so that web caches see equal requests from all clients.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

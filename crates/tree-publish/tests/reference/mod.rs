@@ -1,5 +1,5 @@
-//! Compares a published tree, frame by frame, with its source. Plain and slow; shares only the
-//! format's decoders with publisher and client.
+//! Compares a published tree, frame by frame, with its source. Shares only the format's decoders
+//! with publisher and client.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::HashMap;

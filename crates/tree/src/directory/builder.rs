@@ -1,5 +1,5 @@
-//! Builds pages from sorted entries. The end of a page depends only on the names near it: a change
-//! rewrites one leaf page and the pages above it.
+//! Builds pages from sorted entries. A page ends by the names near it, so a change rewrites one
+//! leaf page and the pages above it.
 
 use vouch_xdr::{Writer, Xdr};
 

@@ -1,5 +1,5 @@
-//! Records that a failing disk did not take, reported at the next start. The file is preallocated
-//! and overwritten in place, so that a full disk accepts it.
+//! Records that a failing disk did not take, reported at the next start. A full disk accepts
+//! changes of the preallocated file.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! SHA-1 and CBC encryption in one pass over the lanes of AVX-512 (RFC 3962). Ports limit the hash,
-//! latency limits the cipher, and data is fetched once.
+//! SHA-1 and CBC encryption in one pass over the lanes of AVX-512 (RFC 3962): ports limit one,
+//! latency the other.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
