@@ -29,7 +29,10 @@ pub struct KernelEvents {
 #[derive(Debug)]
 pub enum Source {
     /// auditd's log and its rotated files; with `once`, to the end of the log.
-    Log { path: PathBuf, once: bool },
+    Log {
+        path: PathBuf,
+        once: bool,
+    },
     Netlink,
 }
 
@@ -336,7 +339,7 @@ fn listen(recorder: &mut EventRecorder, mut serials: Serials) -> Outcome {
                 let Some((head, message)) = bytes[..len.min(MESSAGE_LEN_MAX)].split_at_checked(HEAD_LEN) else { continue };
                 let kind = u16::from_ne_bytes([head[4], head[5]]);
                 if let Some(line) = Line::parse_message(kind, message.trim_ascii_end()) {
-                    if let Some(count) = serials.see(line.stamp.serial) {
+                    if let Some(count) = serials.count_missed_before(line.stamp.serial) {
                         recorder.record_gap(Some(count), "events missing by the kernel's serial numbers");
                     }
                     recorder.line(&line);

@@ -43,7 +43,7 @@ struct Counter {
     timeline: Timeline,
     tables: [HashMap<String, Count>; 6],
     /// That no CLOSE has reported yet: by client, user and file.
-    told: HashMap<Vec<u8>, [u64; 2]>,
+    counted: HashMap<Vec<u8>, [u64; 2]>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -102,22 +102,22 @@ impl Counter {
         key.extend_from_slice(format!("{:?} {:?}", record.address, record.uid).as_bytes());
         let is_sum = [number::CLOSE, number::DELEGRETURN].contains(&record.operation);
         if is_sum {
-            let Some(told) = self.told.get_mut(&key) else { return moved };
+            let Some(counted) = self.counted.get_mut(&key) else { return moved };
             let mut rest = moved;
-            for (rest, told) in rest.iter_mut().zip(told.iter_mut()) {
-                let again = (*rest).min(*told);
-                (*rest, *told) = (*rest - again, *told - again);
+            for (rest, counted) in rest.iter_mut().zip(counted.iter_mut()) {
+                let again = (*rest).min(*counted);
+                (*rest, *counted) = (*rest - again, *counted - again);
             }
-            if *told == [0, 0] {
-                self.told.remove(&key);
+            if *counted == [0, 0] {
+                self.counted.remove(&key);
             }
             return rest;
         }
         // Operations without an open are in no total.
         let is_unopened = record.requested.is_some_and(|asked| asked & access::UNOPENED != 0);
-        if moved != [0, 0] && !is_unopened && self.told.len() < KEYS_MAX {
-            let told = self.told.entry(key).or_default();
-            (told[0], told[1]) = (told[0].saturating_add(moved[0]), told[1].saturating_add(moved[1]));
+        if moved != [0, 0] && !is_unopened && self.counted.len() < KEYS_MAX {
+            let counted = self.counted.entry(key).or_default();
+            (counted[0], counted[1]) = (counted[0].saturating_add(moved[0]), counted[1].saturating_add(moved[1]));
         }
         moved
     }
@@ -235,6 +235,6 @@ mod tests {
         counter.count(&one(number::READ, 50, 0, Some(access::READ)));
         counter.count(&one(number::CLOSE, 80, 0, None));
         assert_eq!((counter.total.bytes_read, counter.total.bytes_written, counter.total.records), (192, 36, 7));
-        assert!(counter.told.is_empty());
+        assert!(counter.counted.is_empty());
     }
 }

@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn here() -> Self {
+    pub fn this() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let cpuinfo = read("/proc/cpuinfo");
         let field = |name: &str| {
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn describes_this_machine() {
-        let machine = Machine::here();
+        let machine = Machine::this();
         assert!(machine.cores > 0 && machine.memory > 0 && !machine.kernel.is_empty(), "{machine:?}");
         assert!(machine.network.iter().any(|line| line.starts_with("lo:")), "{machine:?}");
         assert!(mount_of(std::path::Path::new("/proc/self")).is_some_and(|text| text.contains("type proc")));

@@ -107,7 +107,7 @@ impl Run {
             quick,
             interrupted: false,
             incomplete: false,
-            machine: Machine::here(),
+            machine: Machine::this(),
             nodes: Vec::new(),
             subjects: Vec::new(),
             results: Vec::new(),

@@ -164,7 +164,7 @@ async fn serve<E: From<Failure> + From<vouch_tree_mount::MountError>>(
     let end_audit = || audit.iter().for_each(|audit| audit.stop("another process serves the mount"));
     let obeying = async {
         match orders {
-            Some(mut orders) => orders.obey(&handle, end_audit).await,
+            Some(mut orders) => orders.execute_orders(&handle, end_audit).await,
             None => std::future::pending().await,
         }
     };

@@ -67,7 +67,7 @@ impl Orders {
     }
 
     /// `end` runs before this process leaves the mount to another one.
-    pub(crate) async fn obey(&mut self, mounted: &MountHandle, end: impl Fn()) {
+    pub(crate) async fn execute_orders(&mut self, mounted: &MountHandle, end: impl Fn()) {
         loop {
             match self.orders.recv().await {
                 Some(Word::Stop) => {

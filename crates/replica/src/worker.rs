@@ -343,13 +343,13 @@ impl Peer {
     }
 
     fn turn(&mut self, scratch: &mut WorkerScratch, now: Instant) -> TurnEnd {
-        match self.go_on(scratch, now) {
+        match self.continue_requests(scratch, now) {
             Ok(end) => end,
             Err(fault) => TurnEnd::Close(fault.into()),
         }
     }
 
-    fn go_on(&mut self, scratch: &mut WorkerScratch, now: Instant) -> Result<TurnEnd, Fault> {
+    fn continue_requests(&mut self, scratch: &mut WorkerScratch, now: Instant) -> Result<TurnEnd, Fault> {
         let (mut sent, mut reads) = (0, 0);
         loop {
             if let Some(end) = self.send_output(scratch, &mut sent) {

@@ -102,8 +102,8 @@ impl Handshake {
 
     fn process(&mut self, record: &mut [u8], out: &mut Vec<u8>) -> Result<(), TlsError> {
         match &mut *self.connection {
-            Connection::Server(connection) => drive(connection, record, out),
-            Connection::Client(connection) => drive(connection, record, out),
+            Connection::Server(connection) => process_record(connection, record, out),
+            Connection::Client(connection) => process_record(connection, record, out),
         }
     }
 
@@ -155,7 +155,7 @@ impl Process for UnbufferedClientConnection {
     }
 }
 
-fn drive(connection: &mut impl Process, record: &mut [u8], out: &mut Vec<u8>) -> Result<(), TlsError> {
+fn process_record(connection: &mut impl Process, record: &mut [u8], out: &mut Vec<u8>) -> Result<(), TlsError> {
     let (mut at, mut failed) = (0, None);
     loop {
         let UnbufferedStatus { discard, state, .. } = connection.process(&mut record[at..]);

@@ -233,8 +233,8 @@ impl CallContext<'_> {
         acl_in(&*self.xattrs(node)?, kind)
     }
 
-    pub(crate) fn may(&self, caller: &Caller, node: &Node, wanted: u8) -> Result<()> {
-        rights::may(caller, &node.inode, &self.acl(node, PosixAclKind::Access)?, wanted)
+    pub(crate) fn check_access(&self, caller: &Caller, node: &Node, wanted: u8) -> Result<()> {
+        rights::check_access(caller, &node.inode, &self.acl(node, PosixAclKind::Access)?, wanted)
     }
 }
 

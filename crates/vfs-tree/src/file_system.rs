@@ -40,7 +40,7 @@ impl TreeFs {
     /// As in POSIX, other errors of the request precede EROFS.
     fn refuse(&self, caller: &Caller, directory: &FileId) -> Error {
         let looked = self.with_node(directory, Blocking::Allowed, |call, directory| match directory.inode.is_directory() {
-            true => call.may(caller, directory, EXECUTE),
+            true => call.check_access(caller, directory, EXECUTE),
             false => Err(Error::NotDirectory),
         });
         looked.err().unwrap_or(Error::ReadOnly)
@@ -65,9 +65,9 @@ impl TreeFs {
         }
         let keeps_access =
             access_override == AccessOverride::Proven || access_override == AccessOverride::Owner && caller.uid == node.inode.uid;
-        let executes = || access_override >= AccessOverride::Execute && call.may(caller, node, EXECUTE).is_ok();
+        let executes = || access_override >= AccessOverride::Execute && call.check_access(caller, node, EXECUTE).is_ok();
         if access.read && !keeps_access && !executes() {
-            call.may(caller, node, READ)?;
+            call.check_access(caller, node, READ)?;
         }
         Ok(Arc::new(TreeOpen::new(self.core.clone(), node.id)))
     }
@@ -77,7 +77,7 @@ impl TreeFs {
         if !directory.inode.is_directory() {
             return Err(Error::NotDirectory);
         }
-        call.may(caller, &directory, EXECUTE)?;
+        call.check_access(caller, &directory, EXECUTE)?;
         let entry = call.entry(&directory.inode, name.as_bytes())?.ok_or(Error::NotFound)?;
         if directory.is_opaque() {
             self.core.note_used_name(&directory.id, name.as_bytes());
@@ -129,7 +129,7 @@ impl FileSystem for TreeFs {
             if !node.inode.is_directory() {
                 return Err(Error::NotDirectory);
             }
-            call.may(caller, node, EXECUTE)?;
+            call.check_access(caller, node, EXECUTE)?;
             if node.path.is_empty() {
                 return Err(Error::NotFound);
             }
@@ -252,7 +252,7 @@ impl FileSystem for TreeFs {
 
     fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>> {
         self.with_node(id, blocking, |call, node| {
-            call.may(caller, node, READ)?;
+            call.check_access(caller, node, READ)?;
             let value = call.xattrs(node)?.get(&[USER, name].concat()).map(<[u8]>::to_vec);
             value.ok_or(Error::NoXattr)
         })
@@ -270,7 +270,7 @@ impl FileSystem for TreeFs {
 
     fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>> {
         let all = self.with_node(id, blocking, |call, node| {
-            call.may(caller, node, READ)?;
+            call.check_access(caller, node, READ)?;
             call.xattrs(node)
         })?;
         Ok(all.pairs().iter().filter_map(|(name, _)| Some(name.strip_prefix(USER)?.to_vec())).collect())

@@ -26,12 +26,12 @@ impl CallContext<'_> {
         if !directory.inode.is_directory() {
             return Err(Error::NotDirectory);
         }
-        self.may(caller, directory, READ)?;
+        self.check_access(caller, directory, READ)?;
         let after = match cookie {
             0 => None,
             cookie => Some(Cookie::of(cookie).ok_or(Error::BadCookie)?),
         };
-        let files = with_files.then(|| self.may(caller, directory, EXECUTE));
+        let files = with_files.then(|| self.check_access(caller, directory, EXECUTE));
         let mut list = List { call: self, directory, files, each, given: 0 };
         let done = if directory.is_opaque() { list.used_names(after) } else { list.pages(after) };
         match done {

@@ -6,7 +6,7 @@ use vouch_vfs::{Access, Caller, Error, PosixAcl, PosixAclTag, Result};
 pub(crate) const READ: u8 = 4;
 pub(crate) const EXECUTE: u8 = 1;
 
-pub(crate) fn may(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> Result<()> {
+pub(crate) fn check_access(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> Result<()> {
     let granted = if caller.uid == 0 {
         let executable = inode.is_directory() || inode.mode & 0o111 != 0;
         READ | if executable { EXECUTE } else { 0 }
@@ -22,7 +22,7 @@ pub(crate) fn access(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: Acc
     } else {
         &[(Access::READ, READ), (Access::EXECUTE, EXECUTE), (Access::XATTR_READ, READ), (Access::XATTR_LIST, READ)]
     };
-    let has = |&&(right, bits): &&(Access, u8)| wanted.has(right) && may(caller, inode, acl, bits).is_ok();
+    let has = |&&(right, bits): &&(Access, u8)| wanted.has(right) && check_access(caller, inode, acl, bits).is_ok();
     rules.iter().filter(has).fold(Access::default(), |all, &(right, _)| all | right)
 }
 
@@ -86,7 +86,7 @@ mod tests {
             let asked = Access::READ | Access::EXECUTE | Access::MODIFY | Access::EXTEND | Access::DELETE;
             assert_eq!(access(&caller, &inode, &none, asked), expected, "{caller:?}");
         }
-        assert!(may(&Caller::root(), &file(0o600), &none, EXECUTE).is_err());
+        assert!(check_access(&Caller::root(), &file(0o600), &none, EXECUTE).is_err());
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
             ],
         };
         let inode = file(0o745);
-        let may = |uid, gid, wanted| may(&Caller::new(uid, gid, []), &inode, &acl, wanted).is_ok();
+        let may = |uid, gid, wanted| check_access(&Caller::new(uid, gid, []), &inode, &acl, wanted).is_ok();
         assert!(may(11, 1, READ) && !may(11, 1, EXECUTE));
         assert!(!may(12, 30, READ));
         assert!(may(13, 30, READ) && !may(13, 30, EXECUTE) && !may(13, 20, READ));

@@ -21,7 +21,7 @@ pub(crate) fn send(replica: &str, statement: &KeyStatement) -> Outcome {
         match TcpStream::connect_timeout(&address, TIMEOUT) {
             Ok(mut stream) => {
                 let result = call(&mut stream, statement).map_err(|why| unreachable(&why))?;
-                return judge(replica, result);
+                return outcome_of(replica, result);
             }
             Err(error) => last = Some(error),
         }
@@ -29,7 +29,7 @@ pub(crate) fn send(replica: &str, statement: &KeyStatement) -> Outcome {
     Err(last.map_or_else(|| unreachable(&"the name has no address"), |error| unreachable(&error)))
 }
 
-fn judge(replica: &str, result: PutStatementResult) -> Outcome {
+fn outcome_of(replica: &str, result: PutStatementResult) -> Outcome {
     let why = match result {
         PutStatementResult::Stored | PutStatementResult::Known => return Ok(()),
         PutStatementResult::NotAccepted => "takes no statements; start it with `vouch serve --accept-statements DIR`",

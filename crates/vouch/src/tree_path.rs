@@ -102,24 +102,24 @@ impl OpenTree {
         let mut path = path.to_vec();
         let mut chain = Vec::new();
         loop {
-            let (link, target, rest) = match self.resolve(&path).await.map_err(|failure| along(&chain, failure))? {
+            let (link, target, rest) = match self.resolve(&path).await.map_err(|failure| with_link_chain(&chain, failure))? {
                 ResolvedPath::Inside { path, inode } => return Ok((path, inode)),
                 ResolvedPath::Outside { link, target, rest } => (link, target, rest),
             };
             let shown = format!("{}/{}", self.tree.name(), printable(&link));
             let Some(next) = tree_of_link(&target, &rest) else {
                 let why = format_args!("a symbolic link that leads out of the tree, to {}", printable(&target)).to_string();
-                return Err(along(&chain, Failure::input(shown, why)));
+                return Err(with_link_chain(&chain, Failure::input(shown, why)));
             };
             chain.push(shown);
             if chain.len() > TREES_MAX {
                 let why = format!("more than {TREES_MAX} links from tree to tree");
-                return Err(along(&chain[..3], Failure::input(next.name, why)));
+                return Err(with_link_chain(&chain[..3], Failure::input(next.name, why)));
             }
             // The options of replicas belong to the named tree.
             let opened = self.client.open(&next.name, &TreeOptions::default()).await;
-            self.tree = opened.map_err(|error| along(&chain, error.into()))?;
-            self.revision = self.tree.revision().map_err(|error| along(&chain, error.into()))?;
+            self.tree = opened.map_err(|error| with_link_chain(&chain, error.into()))?;
+            self.revision = self.tree.revision().map_err(|error| with_link_chain(&chain, error.into()))?;
             path = next.path;
         }
     }
@@ -164,7 +164,7 @@ fn tree_of_link(target: &[u8], rest: &[u8]) -> Option<TreePath> {
     Some(found)
 }
 
-fn along(chain: &[String], failure: Failure) -> Failure {
+fn with_link_chain(chain: &[String], failure: Failure) -> Failure {
     if chain.is_empty() { failure } else { failure.reached_by(&chain.join(" -> ")) }
 }
 

@@ -25,7 +25,7 @@ impl Serials {
     }
 
     /// Notes an event line. Returns the number of missed events when it is known.
-    pub(super) fn see(&mut self, serial: u32) -> Option<u64> {
+    pub(super) fn count_missed_before(&mut self, serial: u32) -> Option<u64> {
         let Some(newest) = self.newest else {
             (self.newest, self.state) = (Some(serial), State::Whole);
             return None;
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn feed(serials: &mut Serials, seen: &[u32]) -> Vec<u64> {
-        seen.iter().filter_map(|serial| serials.see(*serial)).collect()
+        seen.iter().filter_map(|serial| serials.count_missed_before(*serial)).collect()
     }
 
     #[test]

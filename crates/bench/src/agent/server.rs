@@ -230,7 +230,7 @@ fn handle(request: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Lim
             let subject = NfsSubject::connect(options, stop)?;
             let about = subject.info();
             subjects.insert(number, subject);
-            let machine = Box::new(crate::machine::Machine::here());
+            let machine = Box::new(crate::machine::Machine::this());
             Response::Opened { about, machine, node: rustix::system::uname().nodename().to_string_lossy().into_owned() }
         }
         Request::Prepare { number, case } => {

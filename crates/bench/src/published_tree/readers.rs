@@ -14,7 +14,7 @@ impl PublishedTree {
     pub fn readers(&self, peers: Peers<'_>, run: &mut Run, stop: &StopFlag) -> Result<Vec<Box<dyn Subject>>, Error> {
         let source = self.directory.path().join("src");
         let build = peers.build;
-        let local = about("local directory", source.display().to_string(), "source directory of the tree");
+        let local = subject_info("local directory", source.display().to_string(), "source directory of the tree");
         let local = ReadSubject::new(local, source.clone(), Box::new(|| Ok(None)), None, stop).with_build(build.map(str::to_owned));
         let mut subjects: Vec<Box<dyn Subject>> = vec![Box::new(local)];
         self.add_mounts(build, stop, &mut subjects)?;
@@ -36,7 +36,7 @@ impl PublishedTree {
             mounted.renew()?;
             let forget: DropCaches = Box::new(move || mounted.renew());
             let server = Some(ServerCpu::Process(self.replica.child.id()));
-            let reader = ReadSubject::new(about(label, self.name.clone(), detail), at, forget, server, stop);
+            let reader = ReadSubject::new(subject_info(label, self.name.clone(), detail), at, forget, server, stop);
             subjects.push(Box::new(reader.with_build(build.map(str::to_owned))));
         }
         Ok(())
@@ -65,7 +65,7 @@ impl PublishedTree {
                 Err(error) => run.left_out.push(format!("{label}: {error}")),
                 Ok((mut mounted, cpu)) => {
                     let forget: DropCaches = Box::new(move || mounted.renew());
-                    let about = about(label, format!("sshfs of {}", source.display()), detail);
+                    let about = subject_info(label, format!("sshfs of {}", source.display()), detail);
                     subjects.push(Box::new(ReadSubject::new(about, at, forget, Some(cpu), stop).with_build(build.map(str::to_owned))));
                 }
             }
@@ -96,7 +96,7 @@ fn add_nfs(peers: Peers<'_>, stop: &StopFlag, subjects: &mut Vec<Box<dyn Subject
     Ok(())
 }
 
-fn about(label: &str, target: String, detail: &str) -> SubjectInfo {
+fn subject_info(label: &str, target: String, detail: &str) -> SubjectInfo {
     SubjectInfo { label: label.into(), target, sec: None, details: vec![detail.into()] }
 }
 

@@ -150,7 +150,7 @@ impl Subject for AuditSubject {
         // A new directory for each round, because some file systems are slow after many removals.
         let dir = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
         set_rules(self.rules, dir.path())?;
-        let (before, lost, cost) = (switches(), lost(), Cost::begin());
+        let (before, lost, cost) = (switches(), lost_record_count(), Cost::begin());
         let meter = CpuMeter::start(None, false)?;
         let start = Instant::now();
         let mut command = match &self.mpi {
@@ -174,7 +174,11 @@ impl Subject for AuditSubject {
         WorkReport::parse(&text).into_iter().for_each(|report| report.apply(&mut sample));
         meter.end(&mut sample)?;
         let after = switches();
-        let others = [("context switches", after.0 - before.0), ("interrupts", after.1 - before.1), ("records lost", self::lost() - lost)];
+        let others = [
+            ("context switches", after.0 - before.0),
+            ("interrupts", after.1 - before.1),
+            ("records lost", self::lost_record_count() - lost),
+        ];
         sample.others.extend(others.into_iter().map(|(name, count)| (name.to_owned(), count)));
         sample.others.extend(cost.end().map(|seconds| (COST.to_owned(), seconds)));
         auditctl(&["-D"]).map_err(refused)?;
@@ -215,12 +219,12 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn begin(directory: &Path) -> Result<Self, Error> {
         set_rules(Rules::Watches, directory)?;
-        Ok(Self { lost: lost() })
+        Ok(Self { lost: lost_record_count() })
     }
 
     pub(super) fn end(self) -> Result<f64, Error> {
         set_rules(Rules::Off, Path::new("/"))?;
-        Ok(lost() - self.lost)
+        Ok(lost_record_count() - self.lost)
     }
 }
 
@@ -257,11 +261,11 @@ impl Cost {
         while status("backlog").is_some_and(|records| records > 0.0) && start.elapsed() < AUDITD_TIMEOUT {
             std::thread::sleep(Duration::from_millis(20));
         }
-        spent(&self.processes).map(|now| (now - before).max(0.0))
+        cpu_time_s(&self.processes).map(|now| (now - before).max(0.0))
     }
 }
 
-fn spent(processes: &[ServerCpu]) -> Option<f64> {
+fn cpu_time_s(processes: &[ServerCpu]) -> Option<f64> {
     processes.iter().map(|one| one.seconds().ok()).sum()
 }
 
@@ -275,7 +279,7 @@ pub(super) fn switches() -> (f64, f64) {
     (first("ctxt "), first("intr "))
 }
 
-fn lost() -> f64 {
+fn lost_record_count() -> f64 {
     status("lost").unwrap_or(0.0)
 }
 

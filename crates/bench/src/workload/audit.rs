@@ -71,7 +71,7 @@ pub fn work(work: AuditWork, files: u64, directory: &Path) -> io::Result<()> {
             let (seconds, bytes) = memory(ARRAY_LEN, files / 5_000 + 1)?;
             writeln!(io::stdout(), "seconds {seconds:.9} operations {} bytes {bytes}", files / 5_000 + 1)
         }
-        AuditWork::Files => mass(files, directory),
+        AuditWork::Files => create_and_remove(files, directory),
         AuditWork::SystemCalls => calls(files, directory),
         AuditWork::Hybrid => {
             let mut seed = 1;
@@ -79,7 +79,7 @@ pub fn work(work: AuditWork, files: u64, directory: &Path) -> io::Result<()> {
                 (0..2_000_000u64).for_each(|_| seed = crate::content::mix(seed));
                 let directory = directory.join(format!("part-{part}"));
                 fs::create_dir(&directory)?;
-                mass(files / 20, &directory)?;
+                create_and_remove(files / 20, &directory)?;
                 calls(files / 100, &directory)?;
                 fs::remove_dir_all(&directory)?;
             }
@@ -112,7 +112,7 @@ fn memory(len: usize, turns: u64) -> io::Result<(f64, u64)> {
     }
 }
 
-fn mass(files: u64, directory: &Path) -> io::Result<()> {
+fn create_and_remove(files: u64, directory: &Path) -> io::Result<()> {
     let path = |number| directory.join(format!("file{number}"));
     (0..files).try_for_each(|number| fs::write(path(number), b"a line\n"))?;
     (0..files).try_for_each(|number| fs::File::options().append(true).open(path(number))?.write_all(b"and another\n"))?;

@@ -144,17 +144,17 @@ impl Group {
 
     /// OpenSSL once, then each batch size on all kernels. The warm-up round leaves the slow OpenSSL
     /// out.
-    fn measure(&mut self, runner: &mut Runner, ask: &mut dyn FnMut(&mut Runner, Figure<'_>) -> Option<Sample>) -> Result<(), Error> {
+    fn measure(&mut self, runner: &mut Runner, measure: &mut dyn FnMut(&mut Runner, Figure<'_>) -> Option<Sample>) -> Result<(), Error> {
         let passes = runner.rounds.max + usize::from(runner.rounds.warm_up);
         for pass in 0..passes {
             let warm_up = runner.rounds.warm_up && pass == 0;
-            let peer = if warm_up { None } else { ask(runner, Figure::OpenSsl) };
+            let peer = if warm_up { None } else { measure(runner, Figure::OpenSsl) };
             for (count, samples) in &mut self.counts {
                 for (label, samples) in samples {
                     if runner.stop.is_set() {
                         return Err(Error::Interrupted);
                     }
-                    let sample = if label == OPENSSL { peer.clone() } else { ask(runner, Figure::Kernels { count: *count, label }) };
+                    let sample = if label == OPENSSL { peer.clone() } else { measure(runner, Figure::Kernels { count: *count, label }) };
                     samples.extend(sample.filter(|_| !warm_up));
                 }
             }

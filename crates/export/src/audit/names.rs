@@ -118,7 +118,7 @@ impl Names {
         let (arguments, current, after) = (&details.arguments, seen.file, details.after);
         let done = seen.status == 0;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
-        let below = |directory: Option<&FileId>, name: &[u8]| Path::from(self.below(export, directory, name));
+        let below = |directory: Option<&FileId>, name: &[u8]| Path::from(self.path_below(export, directory, name));
         let path = |file: Option<&FileId>| file.map(|file| self.path(export, file).into()).unwrap_or_default();
         let named = |directory: Option<&FileId>, name: &[u8]| self.child(export, directory?, name);
         let others = |file: Option<&FileId>, path: &[u8]| self.others(export, file, path, rules, op);
@@ -206,7 +206,7 @@ impl Names {
         self.children.get(&Child(&Node::of(export.id, directory), name)).map(|file| file.file())
     }
 
-    fn below(&self, export: &Export, directory: Option<&FileId>, name: &[u8]) -> Arc<[u8]> {
+    fn path_below(&self, export: &Export, directory: Option<&FileId>, name: &[u8]) -> Arc<[u8]> {
         match directory {
             Some(directory) => self.below_node(export, &Node::of(export.id, directory), name),
             None => [b"/", name].concat().into(),
@@ -228,7 +228,7 @@ impl Names {
         })
     }
 
-    fn also(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
+    fn add_name(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
         let (key, link) = (Node::of(export.id, file), (Node::of(export.id, directory), Name::from(name)));
         match self.links.get(&key) {
             None => {
@@ -322,9 +322,9 @@ impl Names {
         // links invalidate only that file's path.
         let old = before.is_some().then(|| self.path_of(export, &key));
         if let (LinkCertainty::Yes, Some(old)) = (certainty, &old)
-            && **old != *self.below(export, Some(directory), name)
+            && **old != *self.path_below(export, Some(directory), name)
             && self.count(export, file, number::RENAME) == 1
-            && self.ask(export, file).as_ref() == Some(old)
+            && self.ask_file_system(export, file).as_ref() == Some(old)
         {
             return false;
         }
@@ -334,7 +334,7 @@ impl Names {
             Some((before, old)) => {
                 self.put_by(key, before, Some(&link));
                 self.stamps.moved(&old);
-                self.moved.found(rules, &old, &self.below(export, Some(directory), name));
+                self.moved.found(rules, &old, &self.path_below(export, Some(directory), name));
                 false
             }
             None => {
@@ -413,14 +413,14 @@ impl Names {
             return Some(known.path.clone());
         }
         let moves = self.stamps.moves();
-        let path = self.ask(export, &file.file())?;
+        let path = self.ask_file_system(export, &file.file())?;
         if let Some(stamped) = self.stamps.stamp(path.clone(), moves) {
             self.file_system_paths.insert(file.clone(), stamped);
         }
         Some(path)
     }
 
-    fn ask(&self, export: &Export, file: &FileId) -> Option<Arc<[u8]>> {
+    fn ask_file_system(&self, export: &Export, file: &FileId) -> Option<Arc<[u8]>> {
         let below = export.file_system.path(file)?;
         let mut path = export.source.as_bytes().to_vec();
         if !below.starts_with(b"/") && !path.ends_with(b"/") {

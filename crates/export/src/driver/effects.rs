@@ -121,7 +121,7 @@ impl Driver {
                 Effect::Disconnect(id) => {
                     if let Some(connection) = self.connection(id) {
                         tracing::info!(peer = %connection.peer(), "the engine closes a connection, so that the client retries over another");
-                        connection.shut();
+                        connection.shut_down();
                     }
                 }
                 Effect::Background(job) => self.run_job(job),

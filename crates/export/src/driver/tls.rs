@@ -33,7 +33,7 @@ impl Driver {
         for connection in certified {
             if let Err(cause) = tls.is_still_accepted(connection.certificates()) {
                 self.refuse_tls(&connection, &format!("the certificate of an open session is no longer accepted: {cause}"));
-                connection.shut();
+                connection.shut_down();
             }
         }
     }

@@ -209,7 +209,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: Clone + HeapLen + Send + S
         match lookup.wait(self.lookups.wait(lookup.began_ms)) {
             Some(answer) => Ok(answer?),
             None => {
-                self.lookups.late();
+                self.lookups.count_late_answer();
                 Ok(self.put(key.clone(), Err(NameServiceDown), lookup.generation)?)
             }
         }

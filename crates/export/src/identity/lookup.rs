@@ -94,7 +94,7 @@ impl Lookups {
         self.in_trouble("a look-up of a user or group failed");
     }
 
-    pub(super) fn late(&self) {
+    pub(super) fn count_late_answer(&self) {
         self.late.add(1);
         self.in_trouble("a look-up of a user or group takes too long");
     }

@@ -289,7 +289,7 @@ impl Connection {
         self.waiting.load(Ordering::SeqCst) == 0 && self.output.lock().is_empty()
     }
 
-    pub(crate) fn shut(&self) {
+    pub(crate) fn shut_down(&self) {
         if let Some(mut output) = self.output.try_lock()
             && output.queue.is_empty()
             && output.tls.as_mut().is_some_and(|tls| tls.close().is_ok())
@@ -361,7 +361,7 @@ pub(crate) struct ActiveCall<'a>(pub(crate) &'a Connection);
 impl Drop for ActiveCall<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.shut();
+            self.0.shut_down();
         }
         self.0.end_waiting();
     }

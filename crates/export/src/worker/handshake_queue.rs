@@ -24,7 +24,7 @@ impl HandshakeQueue {
     }
 
     /// Other clients with work then get as much time.
-    pub(super) fn spent(&mut self, time: Duration, is_busy: bool) {
+    pub(super) fn add_time(&mut self, time: Duration, is_busy: bool) {
         self.not_before = is_busy.then(|| Instant::now() + time);
     }
 

@@ -224,7 +224,7 @@ impl Worker {
             left -= 1;
             let began = Instant::now();
             let end = peer.handshake(&self.driver);
-            self.handshakes.spent(began.elapsed(), is_busy);
+            self.handshakes.add_time(began.elapsed(), is_busy);
             match end {
                 TurnEnd::Handshake => self.handshakes.push(slot, id),
                 TurnEnd::Close(why) => self.close(slot, why),
@@ -250,7 +250,7 @@ impl Worker {
         let fd = connection.socket().as_raw_fd();
         // The kernel may have removed the socket already.
         let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
-        connection.shut();
+        connection.shut_down();
         self.driver.connections.lock().remove(&id);
         self.free.push(slot);
         self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);

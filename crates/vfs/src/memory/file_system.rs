@@ -35,11 +35,11 @@ impl MemoryFs {
         let state = self.inner.state.lock();
         let inode = state.get(number)?;
         let entries = inode.directory()?;
-        rights::may(caller, inode, READ)?;
+        rights::check_access(caller, inode, READ)?;
         if !entries.knows(cookie) {
             return Err(Error::BadCookie);
         }
-        let reachable = rights::may(caller, inode, EXECUTE).is_ok();
+        let reachable = rights::check_access(caller, inode, EXECUTE).is_ok();
         let file = |file_number| with_files.then(|| if reachable { self.find(&state, file_number) } else { Err(Error::Access) });
         let after = entries.after(cookie).take(100);
         Ok(after.map(|(cookie, name, file_number)| (cookie, name.to_vec(), file_number, file(file_number))).collect())
@@ -56,7 +56,7 @@ impl MemoryFs {
                 rights::own(caller, inode)?;
             }
         }
-        rights::may(caller, inode, right)?;
+        rights::check_access(caller, inode, right)?;
         Ok(inode)
     }
 }
@@ -127,7 +127,7 @@ impl FileSystem for MemoryFs {
         let mut granted = Access::default();
         for &(right, bits) in rules {
             let refused = state.read_only && bits & WRITE != 0;
-            if wanted.has(right) && !refused && rights::may(caller, inode, bits).is_ok() {
+            if wanted.has(right) && !refused && rights::check_access(caller, inode, bits).is_ok() {
                 granted = granted | right;
             }
         }
@@ -143,7 +143,7 @@ impl FileSystem for MemoryFs {
         }
         inode.cold = false;
         let entries = inode.directory()?;
-        rights::may(caller, inode, EXECUTE)?;
+        rights::check_access(caller, inode, EXECUTE)?;
         let found = entries.get(name.as_bytes()).ok_or(Error::NotFound)?;
         self.find(&state, found)
     }
@@ -153,7 +153,7 @@ impl FileSystem for MemoryFs {
         let (state, number) = self.begin(Call::Parent, directory)?;
         let inode = state.get(number)?;
         let parent = inode.directory()?.parent;
-        rights::may(caller, inode, EXECUTE)?;
+        rights::check_access(caller, inode, EXECUTE)?;
         if number == ROOT { Err(Error::NotFound) } else { Ok(self.inner.id(parent)) }
     }
 
@@ -211,9 +211,9 @@ impl FileSystem for MemoryFs {
             state.writable()?;
         }
         let keeps_access = access_override == AccessOverride::Proven || access_override == AccessOverride::Owner && caller.uid == inode.uid;
-        let executes = access_override >= AccessOverride::Execute && !access.write && rights::may(caller, inode, EXECUTE).is_ok();
+        let executes = access_override >= AccessOverride::Execute && !access.write && rights::check_access(caller, inode, EXECUTE).is_ok();
         if !keeps_access && !executes {
-            rights::may(caller, inode, if access.read { READ } else { 0 } | if access.write { WRITE } else { 0 })?;
+            rights::check_access(caller, inode, if access.read { READ } else { 0 } | if access.write { WRITE } else { 0 })?;
         }
         MemoryOpen::begin(&self.inner, &mut state, number, access, caller)
     }
@@ -231,7 +231,7 @@ impl FileSystem for MemoryFs {
         let parent = state.get(number)?;
         let before = parent.change;
         let entries = parent.directory()?;
-        rights::may(caller, parent, EXECUTE)?;
+        rights::check_access(caller, parent, EXECUTE)?;
         let found = entries.get(name.as_bytes());
         let file = match found {
             Some(file) => {
@@ -244,7 +244,7 @@ impl FileSystem for MemoryFs {
                         inode.data()?;
                         let truncates = attributes.size == Some(0);
                         let writes = access.write || truncates;
-                        rights::may(caller, inode, if access.read { READ } else { 0 } | if writes { WRITE } else { 0 })?;
+                        rights::check_access(caller, inode, if access.read { READ } else { 0 } | if writes { WRITE } else { 0 })?;
                         if truncates {
                             state.set(caller, file, true, &SetAttributes { size: Some(0), ..SetAttributes::default() })?;
                         } else if access.write {

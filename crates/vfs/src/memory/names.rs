@@ -20,11 +20,11 @@ impl State {
         self.writable()?;
         let parent = self.get(directory)?;
         parent.directory()?;
-        rights::may(caller, parent, EXECUTE)?;
+        rights::check_access(caller, parent, EXECUTE)?;
         if parent.directory()?.get(name).is_some() {
             return Err(Error::Exists);
         }
-        rights::may(caller, parent, WRITE | EXECUTE)?;
+        rights::check_access(caller, parent, WRITE | EXECUTE)?;
         if parent.links == 0 {
             return Err(Error::NotFound);
         }
@@ -77,11 +77,11 @@ impl State {
         }
         let (links, parent) = (inode.links, self.get(directory)?);
         parent.directory()?;
-        rights::may(caller, parent, EXECUTE)?;
+        rights::check_access(caller, parent, EXECUTE)?;
         if parent.directory()?.get(name).is_some() {
             return Err(Error::Exists);
         }
-        rights::may(caller, parent, WRITE | EXECUTE)?;
+        rights::check_access(caller, parent, WRITE | EXECUTE)?;
         if links == 0 || parent.links == 0 {
             return Err(Error::NotFound);
         }
@@ -99,7 +99,7 @@ impl State {
         self.writable()?;
         let parent = self.get(directory)?;
         let entries = parent.directory()?;
-        rights::may(caller, parent, EXECUTE)?;
+        rights::check_access(caller, parent, EXECUTE)?;
         let number = entries.get(name).ok_or(Error::NotFound)?;
         let inode = self.get(number)?;
         rights::may_remove(caller, parent, inode)?;
@@ -129,8 +129,8 @@ impl State {
         self.writable()?;
         let (source, target) = (self.get(from)?, self.get(to)?);
         let (from_entries, to_entries) = (source.directory()?, target.directory()?);
-        rights::may(caller, source, EXECUTE)?;
-        rights::may(caller, target, EXECUTE)?;
+        rights::check_access(caller, source, EXECUTE)?;
+        rights::check_access(caller, target, EXECUTE)?;
         let number = from_entries.get(from_name).ok_or(Error::NotFound)?;
         let replaced = to_entries.get(to_name);
         let inode = self.get(number)?;
@@ -145,7 +145,7 @@ impl State {
             return Ok(None);
         }
         rights::may_remove(caller, source, inode)?;
-        rights::may(caller, target, WRITE | EXECUTE)?;
+        rights::check_access(caller, target, WRITE | EXECUTE)?;
         if target.links == 0 {
             return Err(Error::NotFound);
         }
@@ -161,7 +161,7 @@ impl State {
             }
         }
         if is_directory && from != to {
-            rights::may(caller, inode, WRITE)?;
+            rights::check_access(caller, inode, WRITE)?;
         }
         self.get_mut(from)?.directory_mut()?.remove(from_name);
         self.get_mut(to)?.directory_mut()?.insert(to_name, number);

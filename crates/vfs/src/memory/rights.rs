@@ -9,7 +9,7 @@ pub(super) const SET_UID: u16 = 0o4000;
 pub(super) const SET_GID: u16 = 0o2000;
 pub(super) const STICKY: u16 = 0o1000;
 
-pub(super) fn may(caller: &Caller, inode: &Inode, wanted: u8) -> Result<()> {
+pub(super) fn check_access(caller: &Caller, inode: &Inode, wanted: u8) -> Result<()> {
     let granted = if caller.uid == 0 {
         let executable = inode.file_type() == FileType::Directory || inode.mode & 0o111 != 0;
         READ | WRITE | if executable { EXECUTE } else { 0 }
@@ -57,7 +57,7 @@ fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) ->
 }
 
 pub(super) fn may_remove(caller: &Caller, directory: &Inode, inode: &Inode) -> Result<()> {
-    may(caller, directory, WRITE | EXECUTE)?;
+    check_access(caller, directory, WRITE | EXECUTE)?;
     let free = directory.mode & STICKY == 0 || caller.uid == 0 || caller.uid == inode.uid || caller.uid == directory.uid;
     if free { Ok(()) } else { Err(Error::Permission) }
 }

@@ -47,7 +47,7 @@ impl State {
         if let Some(size) = set.size {
             inode.data()?;
             if !open {
-                rights::may(caller, inode, rights::WRITE)?;
+                rights::check_access(caller, inode, rights::WRITE)?;
             }
             if size > SIZE_MAX {
                 return Err(Error::TooLarge);
@@ -69,7 +69,7 @@ impl State {
         if times.iter().flatten().any(|time| matches!(time, SetTime::To(_))) {
             rights::own(caller, inode)?;
         } else if times != [None, None] && rights::own(caller, inode).is_err() {
-            rights::may(caller, inode, rights::WRITE)?;
+            rights::check_access(caller, inode, rights::WRITE)?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ impl Names {
         let moves = self.stamps.moves();
         match *change {
             NameChange::Linked(..) => paths.path = self.path(export, file).into(),
-            _ => paths.path = self.below(export, Some(link.0), link.1).into(),
+            _ => paths.path = self.path_below(export, Some(link.0), link.1).into(),
         }
         if let NameChange::Created(file, (directory, name)) = *change {
             self.found(export, file, (directory, name), (&paths.path, moves), rules);
@@ -28,8 +28,8 @@ impl Names {
         match *change {
             NameChange::Created(..) => {}
             NameChange::Linked(file, (directory, name)) => {
-                paths.new_path = self.below(export, Some(directory), name).into();
-                self.also(export, file, directory, name, rules);
+                paths.new_path = self.path_below(export, Some(directory), name).into();
+                self.add_name(export, file, directory, name, rules);
                 self.moved.found(rules, &paths.path, &paths.new_path);
             }
             NameChange::Removed(_, (directory, name)) => {
@@ -38,7 +38,7 @@ impl Names {
                 self.moved.removed(&paths.path);
             }
             NameChange::Renamed(file, from, to) => {
-                paths.new_path = self.below(export, Some(to.0), to.1).into();
+                paths.new_path = self.path_below(export, Some(to.0), to.1).into();
                 if let Some(replaced) = self.child(export, to.0, to.1) {
                     paths.new_others = others(&replaced, &paths.new_path);
                     paths.new_others.links.iter().for_each(|other| self.moved.found(rules, &paths.new_path, other));

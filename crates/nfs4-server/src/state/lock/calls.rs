@@ -178,7 +178,7 @@ impl<F: Clone> State<F> {
         self.count_locked(client, 0, 1);
         let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Lock(lock) });
         self.owners[owner].states.insert((file, export), key);
-        self.files[file].locks.enter(source_key);
+        self.files[file].locks.add_owner(source_key);
         match &mut self.states[open].kind {
             Kind::Open(open) => {
                 open.locks.insert(key);
@@ -290,7 +290,7 @@ impl<F: Clone> State<F> {
         let entry = self.states.remove(key, ended)?;
         let Kind::Lock(lock) = entry.kind else { unreachable!("the entry is a lock") };
         let source_key = self.clients[entry.client].source_key;
-        self.files[entry.file].locks.leave(source_key, key, lock.ranges.iter());
+        self.files[entry.file].locks.remove_owner(source_key, key, lock.ranges.iter());
         self.owners[lock.owner].states.remove(&(entry.file, entry.export));
         self.count_ranges(entry.client, lock.open, lock.ranges.len(), 0);
         self.count_locked(entry.client, 1, 0);

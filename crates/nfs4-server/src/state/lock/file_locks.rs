@@ -42,12 +42,12 @@ impl FileLocks {
         within_share(self.of_source.get(&source).copied().unwrap_or(0), 1, self.owners, LOCK_OWNERS_PER_FILE_MAX)
     }
 
-    pub(in crate::state) fn enter(&mut self, source: SourceKey) {
+    pub(in crate::state) fn add_owner(&mut self, source: SourceKey) {
         *self.of_source.entry(source).or_default() += 1;
         self.owners += 1;
     }
 
-    pub(in crate::state) fn leave(&mut self, source: SourceKey, lock: StateKey, ranges: impl Iterator<Item = (Range, Mode)>) {
+    pub(in crate::state) fn remove_owner(&mut self, source: SourceKey, lock: StateKey, ranges: impl Iterator<Item = (Range, Mode)>) {
         self.remove(lock, ranges);
         count_down(&mut self.of_source, &source);
         self.owners -= 1;
