@@ -104,15 +104,26 @@ fn revocation_from_any_source_is_honoured() {
 
 #[test]
 fn mirror_forwards_revocation_that_it_finds_while_pulling() {
-    let (world, _replica) = TestSite::served();
-    world.run_ok(["pull", &world.name(""), "--db", "mirror"]);
-    world.run_ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
-    assert!(eventually(Duration::from_secs(10), || world.run(["pull", &world.name(""), "--db", "mirror"]).status.code() == Some(5)));
-    let mirror = world.serve_db("mirror", 0);
-    let name = world.name("/hello");
-    let output = as_a_new_client(&world, &["cat", "--only-replicas", "--replica", &mirror.address, &name]);
-    let output_text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(5) && output_text.contains("handed on"), "{output_text}");
+    for was_forwarded in [false, true] {
+        let (world, _replica) = TestSite::served();
+        world.run_ok(["pull", &world.name(""), "--db", "mirror"]);
+        let pull_fails = |words: &str| {
+            let output = world.run(["pull", &world.name(""), "--db", "mirror"]);
+            output.status.code() == Some(5) && String::from_utf8_lossy(&output.stderr).contains(words)
+        };
+        if was_forwarded {
+            world.run_ok(["keygen", "--out", "new-keys"]);
+            let new_name = world.run_ok(["name", "new-keys", "--location", "127.0.0.1:1"]);
+            world.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
+            assert!(eventually(Duration::from_secs(10), || pull_fails("moved")));
+        }
+        world.run_ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
+        assert!(eventually(Duration::from_secs(10), || pull_fails("handed on")), "forwarded before: {was_forwarded}");
+        let mirror = world.serve_db("mirror", 0);
+        let output = as_a_new_client(&world, &["cat", "--only-replicas", "--replica", &mirror.address, &world.name("/hello")]);
+        let output_text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(5) && output_text.contains("handed on"), "{was_forwarded}: {output_text}");
+    }
 }
 
 #[test]
@@ -153,27 +164,6 @@ fn forwarding_pointer_leads_to_the_new_name() {
     assert_eq!(refused.status.code(), Some(5));
     assert!(revoked, "a revocation outranks the pointer that came before it");
     assert!(world.run_err(5, ["cat", "--timeout", "5s", &world.name("/hello")]).contains("stolen"));
-}
-
-#[test]
-fn mirror_with_a_forwarding_pointer_still_forwards_a_revocation() {
-    let (world, _replica) = TestSite::served();
-    world.run_ok(["pull", &world.name(""), "--db", "mirror"]);
-    world.run_ok(["keygen", "--out", "new-keys"]);
-    let new_name = world.run_ok(["name", "new-keys", "--location", "127.0.0.1:1"]);
-    let pull = || world.run(["pull", &world.name(""), "--db", "mirror"]);
-    let output_text = |words: &str| {
-        let output = pull();
-        output.status.code() == Some(5) && String::from_utf8_lossy(&output.stderr).contains(words)
-    };
-    world.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
-    assert!(eventually(Duration::from_secs(10), || output_text("moved")));
-    world.run_ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
-    assert!(eventually(Duration::from_secs(10), || output_text("handed on")));
-    let mirror = world.serve_db("mirror", 0);
-    let name = world.name("/hello");
-    let output = as_a_new_client(&world, &["cat", "--only-replicas", "--replica", &mirror.address, &name]);
-    assert!(output.status.code() == Some(5) && String::from_utf8_lossy(&output.stderr).contains("handed on"));
 }
 
 #[test]
