@@ -1,3 +1,5 @@
+//! The audit record and its binary encoding.
+
 pub mod access;
 mod fields;
 mod truncate;

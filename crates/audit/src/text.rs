@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use crate::operations::{self, errno, number, system_call};
 use crate::record::{Act, Class, Flavour, Record, Refusal, access};
 
+/// One event of one or more lines.
 pub fn write(record: &Record<'_>, out: &mut String) {
     match record.class {
         Class::Operation => operation(record, out),

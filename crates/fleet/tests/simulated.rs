@@ -1,3 +1,5 @@
+//! Releases to simulated fleets.
+
 use std::time::Duration;
 
 use vouch_fleet::{CacheFailure, FleetOptions, NetworkOptions, Outcome, Release, simulate};

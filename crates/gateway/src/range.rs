@@ -70,18 +70,18 @@ mod tests {
 
     #[test]
     fn ranges_are_cut_to_the_file_or_ignored() {
-        for (value, parts) in [
-            ("bytes=0-499", vec![0..500]),
-            ("bytes=500-", vec![500..1000]),
-            ("bytes=-200", vec![800..1000]),
-            ("bytes=-5000", vec![0..1000]),
-            ("bytes=900-99999999999999999999999", vec![900..1000]),
-            ("bytes=999-999", vec![999..1000]),
-            ("bytes=0-0, -1", vec![0..1, 999..1000]),
-            ("bytes=5000-, 1-2, 4-4", vec![1..3, 4..5]),
-        ] {
-            assert_eq!(parse(value), Parts(parts), "{value}");
+        for (value, range) in [
+            ("bytes=0-499", 0..500),
+            ("bytes=500-", 500..1000),
+            ("bytes=-200", 800..1000),
+            ("bytes=-5000", 0..1000),
+            ("bytes=900-99999999999999999999999", 900..1000),
+            ("bytes=999-999", 999..1000),
+            ] {
+            assert_eq!(parse(value), Parts(Vec::from([range])), "{value}");
         }
+        assert_eq!(parse("bytes=0-0, -1"), Parts(vec![0..1, 999..1000]));
+        assert_eq!(parse("bytes=5000-, 1-2, 4-4"), Parts(vec![1..3, 4..5]));
         for value in ["bytes=1000-", "bytes=-0", "bytes=2000-3000"] {
             assert_eq!(parse(value), Unsatisfiable, "{value}");
         }

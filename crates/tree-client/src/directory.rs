@@ -29,6 +29,7 @@ impl Deref for Entry {
 /// Where a listing begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position<'a> {
+    /// At the first entry.
     Start,
     /// The first name after this.
     After(&'a [u8]),

@@ -1,3 +1,5 @@
+//! Publications of a changed directory.
+
 mod reference;
 
 use std::fs;

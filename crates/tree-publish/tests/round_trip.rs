@@ -1,3 +1,5 @@
+//! Published directories, read back and compared.
+
 mod reference;
 
 use std::fs;

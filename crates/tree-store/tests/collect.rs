@@ -1,3 +1,5 @@
+//! Garbage collection.
+
 mod fixtures;
 
 use std::path::Path;

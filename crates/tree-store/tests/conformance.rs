@@ -1,3 +1,5 @@
+//! Each store against the same contract.
+
 use std::sync::Arc;
 
 use vouch_tree::{BlockHandle, HostId};

@@ -1,3 +1,5 @@
+//! Guarantees of a database for its writer and readers.
+
 mod fixtures;
 
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Random operations compared with a model.
+
 mod fixtures;
 mod power_cut;
 

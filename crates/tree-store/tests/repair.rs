@@ -1,3 +1,5 @@
+//! Repair of a damaged index.
+
 mod fixtures;
 
 use std::fs;

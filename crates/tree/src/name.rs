@@ -1,3 +1,5 @@
+//! Names of files and of trees.
+
 use core::fmt;
 use core::str::FromStr;
 

@@ -1,3 +1,5 @@
+//! Conformance rules and injected faults.
+
 use vouch_vfs::conformance::Fixture;
 use vouch_vfs::memory::{Call, MemoryFs};
 use vouch_vfs::{Blocking, Caller, CreateHow, Error, FileSystem, Name, OpenAccess, ReadInto, SetAttributes, Stability};

@@ -54,6 +54,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The parser, as the man pages show it.
 pub fn command() -> clap::Command {
     Cli::command()
 }

@@ -251,7 +251,7 @@ impl Cost {
     /// A part would look like the whole.
     fn of(processes: [Option<u32>; 2]) -> Self {
         let processes: Option<Vec<ServerCpu>> = processes.into_iter().map(|pid| pid.map(ServerCpu::Process)).collect();
-        let before = processes.as_deref().and_then(spent);
+        let before = processes.as_deref().and_then(cpu_time_s);
         Self { processes: processes.unwrap_or_default(), before }
     }
 

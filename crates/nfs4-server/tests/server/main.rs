@@ -1,3 +1,5 @@
+//! In process: call bytes in, reply bytes out.
+
 mod attributes;
 mod background_work;
 mod blocked_calls;

@@ -1,3 +1,5 @@
+//! The client against slow, stale, absent or lying replicas.
+
 mod fault_observer;
 #[allow(unreachable_pub, reason = "shared by the other modules")]
 mod fixture;

@@ -1,3 +1,5 @@
+//! Web servers that lie, stall and fail.
+
 mod name_location;
 mod proxies;
 mod seeded_lies;
