@@ -77,7 +77,7 @@ mod tests {
             ("bytes=-5000", 0..1000),
             ("bytes=900-99999999999999999999999", 900..1000),
             ("bytes=999-999", 999..1000),
-            ] {
+        ] {
             assert_eq!(parse(value), Parts(Vec::from([range])), "{value}");
         }
         assert_eq!(parse("bytes=0-0, -1"), Parts(vec![0..1, 999..1000]));

@@ -54,7 +54,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The parser, as the man pages show it.
+/// For completions, man pages and tests.
 pub fn command() -> clap::Command {
     Cli::command()
 }
