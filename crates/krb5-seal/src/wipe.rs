@@ -13,8 +13,8 @@ const FRAMES: usize = 8 * 1024;
 /// RustCrypto's bit-sliced round keys take 960 bytes and are moved through several frames.
 const CIPHER: usize = 16 * 1024;
 
-/// Wipes 64 KiB of stack below the caller's frame. Call it after functions that derive or export
-/// keys have returned. The stack must have that much room.
+/// Wipes 64 KiB of stack below the caller's frame, which must have that much room. Call it after
+/// functions that derive or export keys.
 pub fn wipe_stack() {
     wipe::<DEPTH>();
 }

@@ -1,5 +1,5 @@
-//! An object that its holder renews. It saves two publishers from the same work; safety depends on
-//! the conditional write of the manifest.
+//! An object that its holder renews. It saves publishers work; safety depends on the conditional
+//! write of the manifest.
 
 use std::io;
 use std::sync::Arc;

@@ -5,10 +5,7 @@
 pub(crate) enum Cookie {
     Start,
     AfterSelf,
-    Entry {
-        tag: u32,
-        number: u64,
-    },
+    Entry { tag: u32, number: u64 },
 }
 
 impl Cookie {

@@ -1,5 +1,5 @@
-//! A file is read once for all its names. A file that changes between two names may show both
-//! contents; the next revision has them equal.
+//! A file is read once for all its names. If it changes between two names, only the next revision
+//! has them equal.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

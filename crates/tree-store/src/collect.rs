@@ -22,8 +22,7 @@ use crate::{Database, Error, FrameSource, Result, Snapshot};
 
 pub struct CollectOptions<'a> {
     pub lock_wait: Duration,
-    /// Objects of a bucket stay this long for readers of an earlier manifest. In directories, open
-    /// files stay readable.
+    /// Objects of a bucket stay this long for readers of an earlier manifest.
     pub grace: Duration,
     /// Age from which data of an interrupted writer is removed.
     pub unfinished_age_max: Duration,

@@ -67,8 +67,8 @@ impl Index {
         self.segments.iter().map(|s| s.len() as u64).sum()
     }
 
-    /// Keeps segments that have [`TIER_RATIO`] times the sum of later ones: segments are few, and a
-    /// record is rewritten O(log n) times.
+    /// Keeps segments that have [`TIER_RATIO`] times the sum of later ones: a record is rewritten
+    /// O(log n) times.
     pub(crate) fn merge_from(&self, from: usize, fresh: usize) -> usize {
         let mut keep = self.segments.len();
         let mut sum = fresh;

@@ -61,12 +61,7 @@ pub(crate) struct PackScan {
 
 #[derive(Debug)]
 pub(crate) enum Scanned<'a> {
-    Record {
-        offset: u32,
-        handle: BlockHandle,
-        kind: FrameKind,
-        frame: &'a [u8],
-    },
+    Record { offset: u32, handle: BlockHandle, kind: FrameKind, frame: &'a [u8] },
     End,
     Torn,
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Keyed BLAKE3 of a stored frame. The SFSRO paper uses SHA-1(iv, x) (§3.2). With an iv per tree, a
+/// Keyed BLAKE3 of a stored frame (SFSRO paper: SHA-1(iv, x), §3.2). With an iv per tree, a
 /// collision for one tree is useless for others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHandle([u8; 32]);

@@ -90,8 +90,8 @@ pub fn create_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()>
     disk.sync_dir(parent(path))
 }
 
-/// Overwrites the old bytes before the next key replaces them. Repeatable after an error. An
-/// unreadable `.new` file is kept, because it may be the next key.
+/// Overwrites the old bytes before the next key replaces them. Repeatable after an error. Keeps an
+/// unreadable `.new` file, perhaps the next key.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let (bytes, new) = (key.encode(), &new_path(path));
     let is_written = match fs::read(new).map(Zeroizing::new) {

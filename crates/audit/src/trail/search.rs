@@ -1,5 +1,5 @@
-//! Search by index in closed segments and by a scan in the open one. Each result is checked: an
-//! index can omit results but not add any.
+//! Search by index in closed segments and by a scan in the open one. An index can omit results but
+//! not add any.
 
 use std::collections::HashSet;
 use std::io;

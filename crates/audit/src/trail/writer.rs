@@ -197,7 +197,7 @@ impl Shared {
     fn record(&self, record: &Record<'_>, waits_for_room: bool) -> bool {
         let ring = &self.rings[ring::thread_number() % RING_COUNT];
         // Before the record is visible, so that it never counts as stored too early. Only if
-        // replies wait, because all threads share the counter.
+        // replies wait: all threads share the counter.
         let is_counted = self.options.delays_replies();
         if is_counted {
             self.unstored_count.fetch_add(1, Ordering::SeqCst);

@@ -19,25 +19,12 @@ use crate::{Case, Sample};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Request {
-    Open {
-        number: u32,
-        options: Box<NfsOptions>,
-    },
-    Prepare {
-        number: u32,
-        case: Case,
-    },
+    Open { number: u32, options: Box<NfsOptions> },
+    Prepare { number: u32, case: Case },
     Ready,
-    Measure {
-        number: u32,
-        case: Case,
-    },
-    Tidy {
-        number: u32,
-    },
-    Clean {
-        number: u32,
-    },
+    Measure { number: u32, case: Case },
+    Tidy { number: u32 },
+    Clean { number: u32 },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

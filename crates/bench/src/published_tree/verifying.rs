@@ -1,5 +1,5 @@
 //! Repeats the calls of a mount's read by a client that accepts every answer, and by one that
-//! verifies fsinfo and frames like the mount.
+//! verifies like the mount.
 
 use std::sync::OnceLock;
 

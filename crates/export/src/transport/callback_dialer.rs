@@ -1,5 +1,5 @@
-//! To the callback addresses of 4.0 clients (RFC 7530 §16.33). Dedicated threads connect; then a
-//! worker owns the connection.
+//! To the callback addresses of 4.0 clients (RFC 7530 §16.33). A thread connects, then a worker
+//! owns the connection.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -19,10 +19,7 @@ pub(crate) enum Message {
     Connected(TcpStream, SocketAddr, Vec<QueuedCallback>),
     RoomFreed,
     ReplyDurable(Arc<Connection>, Outgoing),
-    Check {
-        slot: usize,
-        id: ConnectionId,
-    },
+    Check { slot: usize, id: ConnectionId },
 }
 
 pub(crate) struct QueuedCallback {

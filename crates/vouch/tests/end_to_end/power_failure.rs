@@ -194,11 +194,7 @@ fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64,
 
 #[derive(Clone, Debug, PartialEq)]
 enum ExpectedState {
-    File {
-        content: Option<u32>,
-        mode: u32,
-        mark: Option<u32>,
-    },
+    File { content: Option<u32>, mode: u32, mark: Option<u32> },
     Directory,
     Link(String),
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Woken workers need not wait for a group to be hashed. Yields after a few records unless a reply
-/// waits, within a limit that keeps the writer from starving.
+/// waits, within a limit.
 pub(super) struct YieldPolicy {
     until: Option<Instant>,
     appended: u32,

@@ -23,9 +23,7 @@ pub(in crate::state) struct NameRecords {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Lease {
     Active,
-    Courtesy {
-        since_ms: u64,
-    },
+    Courtesy { since_ms: u64 },
 }
 
 pub(in crate::state) struct Client {
