@@ -1,5 +1,5 @@
-//! The wire carries a [`Name`]; a file system takes a validated [`Component`]. Names are bytes, not
-//! UTF-8, because clients send the bytes that users type.
+//! The wire carries a [`Name`]; a file system takes a validated [`Component`]. Both are bytes, not
+//! UTF-8.
 
 use crate::macros::{wire_newtype, wire_struct};
 use crate::{Bytes, List, Status, Wire};

@@ -185,8 +185,7 @@ impl Writer {
         }
     }
 
-    /// Unlinks files that no manifest names; of a bucket, local copies only. The next writer cleans
-    /// up after a failure.
+    /// Unlinks files that no manifest names; of a bucket, local copies only.
     fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
         let file_factory = &self.file_factory;
         let segments = obsolete.iter().map(|segment| file_factory.layout.segment(segment.id()));

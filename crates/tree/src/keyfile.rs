@@ -1,5 +1,4 @@
-//! Key files: a header line, then XDR in base64. A passphrase may encrypt a private key. Salt and
-//! nonce are parameters.
+//! Key files: a header line, then XDR in base64; a passphrase may encrypt a private key.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};

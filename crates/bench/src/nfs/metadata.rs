@@ -1,5 +1,5 @@
-//! As by git: stat files of the index, write an object under a temporary name, rename it, remove
-//! it. Also GETATTR alone.
+//! As by git: stat files of the index, write a temporary object, rename it, remove it. Also GETATTR
+//! alone.
 
 use vouch_nfs4::op::{
     Args, CloseArgs, CreateHow, GetattrArgs, LookupArgs, OpenClaim, OpenHow, RemoveArgs, RenameArgs, Results, ShareAccess, StableHow,

@@ -1,5 +1,4 @@
-//! Splits a byte stream into RPC replies, and GETDATA replies into frames. Reads long frames
-//! directly into their final buffer.
+//! Splits a byte stream into RPC replies, and GETDATA replies into frames.
 
 use bytes::Bytes;
 use vouch_oncrpc::{Next, RecordError, RecordMarks};

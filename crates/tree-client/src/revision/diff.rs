@@ -36,8 +36,7 @@ pub enum ChangeKind {
 /// What differs between two inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChangedFields {
-    /// Data, link target or device number. Of directories only if one is opaque, because entries
-    /// are reported themselves.
+    /// Data, link target or device number. Of directories only if one is opaque.
     pub content: bool,
     /// Permission bits.
     pub mode: bool,

@@ -1,5 +1,5 @@
-//! The kernel reads the same bytes, across revisions, eviction, restarts and damage. Skipped unless
-//! root, with FUSE passthrough.
+//! The kernel reads the same bytes, across revisions, eviction, restarts and damage. Skipped
+//! without root or FUSE passthrough.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! The packages: built, checked by lintian, installed, upgraded, removed and purged in clean roots;
-//! the container image and the Ansible role.
+//! The packages: built, checked by lintian, installed, upgraded, removed and purged; the container
+//! image and the Ansible role.
 
 use crate::prelude::*;
 
