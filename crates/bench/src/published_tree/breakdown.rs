@@ -1,5 +1,4 @@
-//! Table 1 of the SFS read-only paper: round trips between kernel and mount, the client's
-//! computation, and the replica's answers.
+//! Table 1 of the SFS read-only paper: where the time of a read goes.
 
 use std::fs;
 use std::path::Path;
