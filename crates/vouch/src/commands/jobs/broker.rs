@@ -101,6 +101,7 @@ pub(super) fn run(args: Args) -> Outcome {
     let halted = Arc::new(AtomicBool::new(false));
     let trail = trail(&args.audit, halted.clone())?;
     let broker = Arc::new(Broker::open(config, trail)?);
+    // Any local user may connect; the kernel says who it is.
     let scheduler = listen(&args.socket, 0o666)?;
     let page = StatusPage::open(DaemonKind::JobsBroker, args.metrics)?;
     interrupt::watch().at("signals")?;

@@ -35,6 +35,7 @@ fn parse_limit(text: &str) -> Option<Option<Duration>> {
     for part in clock.split(':') {
         seconds = seconds.checked_mul(60)?.checked_add(part.parse().ok()?)?;
     }
+    // Slurm writes at least minutes and seconds.
     let is_complete = (2..=3).contains(&clock.split(':').count());
     let days = days.parse::<u64>().ok()?.checked_mul(86_400)?;
     is_complete.then_some(Some(Duration::from_secs(seconds.checked_add(days)?)))
