@@ -67,7 +67,7 @@ enum Command {
 }
 
 fn main() {
-    println!("{}", Machine::here().brief());
+    println!("{}", Machine::this().brief());
     match Args::parse().command {
         Command::Writer { dir, records, rounds } => writer(&dir, records, rounds),
         Command::Make { dir, records } => make(&dir, records),
