@@ -49,6 +49,12 @@ impl Store {
     }
 }
 
+fn restarted_after_registration() -> Fixture {
+    let (mut store, mut fixture) = (Store::default(), Fixture::new());
+    fixture.peer("a");
+    store.restart_after(&mut fixture, 2)
+}
+
 fn v40_record(creator: ClientPrincipal, from: Option<Network>) -> RecoveryRecord {
     RecoveryRecord { family: Family::V40, owner: b"a".to_vec(), verifier: Verifier([1; 8]), revoked: false, creator, from }
 }
@@ -112,9 +118,7 @@ fn v40_client_without_state_does_not_extend_grace() {
 
 #[test]
 fn grace_ends_after_its_period() {
-    let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    fixture.peer("a");
-    let mut fixture = store.restart_after(&mut fixture, 2);
+    let mut fixture = restarted_after_registration();
     let mut b = fixture.reclaiming_peer("b", 1);
     reclaim_complete_for(&mut fixture, &b);
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::GRACE));
@@ -368,7 +372,7 @@ fn v40_client_reclaims_only_from_its_address() {
     for (last, outcome) in [(1, Err(Status::RECLAIM_BAD)), (2, Ok(()))] {
         let mut fixture = store.clone().restart(2);
         let client = register_v40(&mut fixture, last).unwrap();
-        assert_eq!(fixture.state.admit_reclaim(client), outcome);
+        assert_eq!(fixture.state.admit_reclaim(client, true), outcome);
     }
 }
 
