@@ -20,7 +20,25 @@ pub fn bind(address: SocketAddr, threads: usize) -> io::Result<Vec<TcpListener>>
         .collect()
 }
 
+/// The address may come to this machine later (IP_FREEBIND, ip(7)).
+pub fn bind_before_address_is_here(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = unbound(address, false)?;
+    match address {
+        SocketAddr::V4(_) => socket.set_freebind_v4(true)?,
+        SocketAddr::V6(_) => socket.set_freebind_v6(true)?,
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
 fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = unbound(address, shared)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn unbound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
     // A restart works while old connections are in TIME_WAIT.
     socket.set_reuse_address(true)?;
@@ -30,7 +48,6 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     }
     // Accepted sockets inherit this. Replies are sent whole, so Nagle's algorithm only delays them.
     socket.set_tcp_nodelay(true)?;
-    socket.bind(&address.into())?;
     Ok(socket)
 }
 
@@ -54,6 +71,13 @@ mod tests {
         let listeners = bind(any(), 3).unwrap();
         let ports: Vec<_> = listeners.iter().map(|l| l.local_addr().unwrap().port()).collect();
         assert!(ports[0] != 0 && ports.iter().all(|port| *port == ports[0]));
+    }
+
+    #[test]
+    fn address_of_another_machine_is_bound_in_advance() {
+        let address = SocketAddr::from(([192, 0, 2, 77], 0));
+        assert_eq!(bind(address, 1).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+        assert_eq!(bind_before_address_is_here(address).unwrap().local_addr().unwrap().ip(), address.ip());
     }
 
     #[test]
