@@ -15,7 +15,7 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
-use redb::{Database, ReadableDatabase, TableDefinition};
+use redb::{Database, ReadableDatabase, StorageBackend, TableDefinition};
 use vouch_vfs::FileId;
 
 use crate::id_log::IdLog;
@@ -71,7 +71,18 @@ impl IdStore {
     /// # Errors
     /// If the file cannot be opened, is in use, or is not a store.
     pub fn open(path: &Path) -> Result<Self, IdStoreError> {
-        let database = Database::builder().set_cache_size(DATABASE_CACHE_LEN).create(path)?;
+        Self::begin(Database::builder().set_cache_size(DATABASE_CACHE_LEN).create(path)?, path)
+    }
+
+    /// The database is in `backend`, without a file lock of its own; the log is beside `path`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_on(path: &Path, backend: impl StorageBackend) -> Result<Self, IdStoreError> {
+        Self::begin(Database::builder().set_cache_size(DATABASE_CACHE_LEN).create_with_backend(backend)?, path)
+    }
+
+    fn begin(database: Database, path: &Path) -> Result<Self, IdStoreError> {
         let transaction = database.begin_write()?;
         transaction.open_table(RECORDS)?;
         transaction.commit()?;
