@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use vouch_daemon::printable::printable;
 use vouch_daemon::table;
+use vouch_export::{HeadRole, HeadStatus};
 use vouch_tree::time_text::{RelativeTime, Utc};
 use vouch_tree_mount::{MountStatus, TreeStatus};
 
@@ -162,11 +163,17 @@ fn exports(machine: &MachineStatus) -> String {
     let mut rows = Vec::new();
     for (daemon, status) in machine.exports() {
         let opens: usize = status.clients.iter().map(|client| client.opens).sum();
+        let head = status.head.as_ref().map_or_else(|| "-".to_owned(), head);
+        if status.exports.is_empty() {
+            let none = || "-".to_owned();
+            rows.push(vec![none(), none(), none(), head.clone(), none(), none(), none(), logged(daemon), text(&status.site.state)]);
+        }
         for export in &status.exports {
             rows.push(vec![
                 text(&status.site.addresses.join(", ")),
                 text(&export.pseudo_path),
                 text(&export.source),
+                head.clone(),
                 status.clients.len().to_string(),
                 opens.to_string(),
                 status.connections.to_string(),
@@ -175,7 +182,17 @@ fn exports(machine: &MachineStatus) -> String {
             ]);
         }
     }
-    table(&["ADDRESS", "PATH", "SOURCE", "CLIENTS", "OPENS", "CONNECTIONS", "ERRORS/H", "STATE DIRECTORY"], rows, &[3, 4, 5, 6])
+    let heading = ["ADDRESS", "PATH", "SOURCE", "HEAD", "CLIENTS", "OPENS", "CONNECTIONS", "ERRORS/H", "STATE DIRECTORY"];
+    table(&heading, rows, &[4, 5, 6, 7])
+}
+
+/// Role and epoch of a head of a shared state directory.
+fn head(head: &HeadStatus) -> String {
+    let role = match head.role {
+        HeadRole::Active => "active",
+        HeadRole::Standby => "standby",
+    };
+    format!("{} {role} {}", text(&head.head), head.epoch)
 }
 
 fn jobs_brokers(machine: &MachineStatus, now_s: u64) -> String {

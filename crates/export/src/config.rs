@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::audit::AuditConfig;
 use crate::exports::sources::ExportList;
 use crate::identity::{GroupSource, IdentityLives, UnknownPrincipal};
+use crate::lease::SharedState;
 use crate::limits::Limits;
 use crate::tls::TlsConfig;
 
@@ -45,4 +46,6 @@ pub struct ExportConfig {
     pub audit: Option<AuditConfig>,
     /// For a second status socket, beside that of the state directory.
     pub runtime_directory: Option<PathBuf>,
+    /// Several heads use the state directory in turn.
+    pub shared: Option<SharedState>,
 }

@@ -2,6 +2,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::lease::LeaseError;
 use crate::tls::TlsServiceError;
 use crate::{RecoveryError, SourceError, StateError};
 use vouch_daemon::audit_trail::TrailError;
@@ -13,6 +14,8 @@ pub enum ExportError {
     Sources(#[from] SourceError),
     #[error(transparent)]
     State(#[from] StateError),
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
     #[error("{address}: {source}")]

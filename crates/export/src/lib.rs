@@ -13,6 +13,7 @@
 //! | `identity` | AUTH_SYS numbers and Kerberos principals become local identities |
 //! | `audit` | audit records of clients' operations |
 //! | `recovery`, `state_directory` | state that survives a restart |
+//! | `lease` | which of several heads serves a shared state directory |
 //! | `thread_pool`, `memory_quota`, `limits` | bounds on threads, calls and memory, shared by source address |
 //! | `monitoring` | metrics, health and status |
 //!
@@ -30,6 +31,7 @@ mod exports;
 mod gss;
 mod hosts;
 mod identity;
+mod lease;
 mod limits;
 mod memory_quota;
 mod monitoring;
@@ -51,8 +53,11 @@ pub use error::ExportError;
 pub use exports::Source;
 pub use exports::sources::{ExportList, SourceError};
 pub use identity::{GroupSource, IdentityLives, UnknownPrincipal, UserLookup, look_up_user};
+pub use lease::{HeldLease, LeaseError, SharedState, wait_for_lease};
 pub use limits::Limits;
-pub use monitoring::status::{ClientStatus, ErrorStatus, ExportStatus, NameServiceStatus, RefusalStatus, SiteStatus, Status, TlsStatus};
+pub use monitoring::status::{
+    ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus, NameServiceStatus, RefusalStatus, SiteStatus, Status, TlsStatus,
+};
 pub use recovery::RecoveryError;
 pub use server::Server;
 pub use state_directory::{StateError, control_path};

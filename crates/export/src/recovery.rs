@@ -16,6 +16,8 @@ use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use vouch_nfs4_server::Recovered;
 
+use crate::lease::{GuardedFile, ServingRight};
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Of two changes to one key, the greater order wins.
@@ -92,9 +94,15 @@ impl Queue {
 pub struct RecoveryError(#[from] redb::Error);
 
 impl RecoveryStore {
-    /// The caller holds the lock of the state directory.
-    pub(super) fn open(path: &Path, clock_nanos: u64) -> Result<(Self, u64, Recovered), RecoveryError> {
-        let database = Database::create(path).map_err(redb::Error::from)?;
+    /// The caller holds the lock of the state directory, or the lease that `right` belongs to.
+    pub(super) fn open(path: &Path, right: Option<&Arc<ServingRight>>, clock_nanos: u64) -> Result<(Self, u64, Recovered), RecoveryError> {
+        let database = match right {
+            None => Database::create(path).map_err(redb::Error::from)?,
+            Some(right) => {
+                let file = GuardedFile::open(path, right.clone()).map_err(redb::Error::Io)?;
+                Database::builder().create_with_backend(file).map_err(redb::Error::from)?
+            }
+        };
         let (boot, records) = begin(&database, clock_nanos)?;
         let shared = Arc::new(Shared { database, boot, queue: Mutex::default(), news: Condvar::new(), behind: AtomicUsize::new(0) });
         Ok((RecoveryStore { shared, thread: Mutex::new(None) }, boot, Recovered { records }))
@@ -254,7 +262,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r");
         let open = || {
-            let (store, boot, recovered) = RecoveryStore::open(&path, 5).unwrap();
+            let (store, boot, recovered) = RecoveryStore::open(&path, None, 5).unwrap();
             store.start().unwrap();
             (store, boot, recovered.records)
         };
@@ -276,20 +284,20 @@ mod tests {
     fn ignores_changes_that_arrive_out_of_order() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r");
-        let (store, _, _) = RecoveryStore::open(&path, 5).unwrap();
+        let (store, _, _) = RecoveryStore::open(&path, None, 5).unwrap();
         store.start().unwrap();
         durable(&store, vec![put(b"a", b"opened"), put(b"b", b"revoked"), put(b"c", b"old")]);
         durable(&store, vec![remove(b"a", 4), Change::Put { key: b"b".to_vec(), value: b"opened".to_vec(), order: 4 }, remove(b"c", 6)]);
         store.stop();
         drop(store);
-        let kept = RecoveryStore::open(&path, 5).unwrap().2.records;
+        let kept = RecoveryStore::open(&path, None, 5).unwrap().2.records;
         assert_eq!(kept, [(b"a".to_vec(), b"opened".to_vec()), (b"b".to_vec(), b"revoked".to_vec())]);
     }
 
     #[test]
     fn continuation_waits_for_records_of_other_calls() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, _, _) = RecoveryStore::open(&directory.path().join("r"), 5).unwrap();
+        let (store, _, _) = RecoveryStore::open(&directory.path().join("r"), None, 5).unwrap();
         assert!(!store.has_pending());
         let (done, wait) = mpsc::channel();
         let (first, second) = (done.clone(), done);
@@ -306,7 +314,7 @@ mod tests {
     #[test]
     fn end_of_grace_delays_replies() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, _, _) = RecoveryStore::open(&directory.path().join("r"), 5).unwrap();
+        let (store, _, _) = RecoveryStore::open(&directory.path().join("r"), None, 5).unwrap();
         store.change(vec![remove(b"a", 1)], None);
         assert!(!store.has_pending(), "a deleted record delays no reply");
         store.change(vec![Change::RemoveOld], None);

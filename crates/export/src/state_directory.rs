@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 /// Dropping it releases the lock.
 pub(super) struct StateDirectory {
     path: PathBuf,
-    _lock: File,
+    /// None if the lease of a shared directory takes its place.
+    _lock: Option<File>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -31,20 +32,21 @@ pub enum StateError {
 
 impl StateDirectory {
     pub(super) fn open(path: &Path) -> Result<Self, StateError> {
-        let failed = |source| StateError::Io { path: path.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-        let mode = fs::metadata(path).map_err(failed)?.mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            return Err(StateError::Accessible(path.to_owned(), mode));
-        }
+        create(path)?;
         let lock_path = path.join("lock");
         let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
         let lock = lock.map_err(|source| StateError::Io { path: lock_path.clone(), source })?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(StateDirectory { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(StateDirectory { path: path.to_owned(), _lock: Some(lock) }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StateError::Busy(path.to_owned())),
             Err(error) => Err(StateError::Io { path: lock_path, source: error.into() }),
         }
+    }
+
+    /// The caller holds the lease.
+    pub(super) fn open_shared(path: &Path) -> Result<Self, StateError> {
+        create(path)?;
+        Ok(StateDirectory { path: path.to_owned(), _lock: None })
     }
 
     /// Authenticates filehandles. Created at the first start, unless `shared` names the key of
@@ -109,8 +111,20 @@ fn parse<const N: usize>(file: File, path: &Path) -> Result<[u8; N], StateError>
     bytes.and_then(|bytes| bytes.as_slice().try_into().ok()).ok_or_else(|| StateError::Malformed(path.to_owned(), 2 * N))
 }
 
-pub fn control_path(state: &Path) -> PathBuf {
-    state.join("control.sock")
+/// Refuses a directory that other users may enter.
+pub(super) fn create(path: &Path) -> Result<(), StateError> {
+    let failed = |source| StateError::Io { path: path.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+    let mode = fs::metadata(path).map_err(failed)?.mode() & 0o7777;
+    if mode & 0o077 == 0 { Ok(()) } else { Err(StateError::Accessible(path.to_owned(), mode)) }
+}
+
+/// `head`: of a shared directory. A socket works on its own machine only.
+pub fn control_path(state: &Path, head: Option<&str>) -> PathBuf {
+    match head {
+        None => state.join("control.sock"),
+        Some(head) => state.join(format!("control-{head}.sock")),
+    }
 }
 
 #[cfg(test)]

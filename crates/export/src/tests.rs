@@ -22,6 +22,7 @@ use vouch_vfs::memory::MemoryFs;
 mod audit;
 pub(super) mod blocking;
 mod contexts;
+mod lease_end;
 mod load;
 mod lost_access;
 
@@ -108,6 +109,7 @@ impl Running {
             limits: Limits::default(),
             audit: None,
             runtime_directory: None,
+            shared: None,
         };
         change(&mut config);
         let state = config.state.clone();
@@ -115,7 +117,7 @@ impl Running {
         let (ready, wait) = std::sync::mpsc::channel();
         let asked = stop.clone();
         let thread = thread::spawn(move || {
-            let server = Server::open_with(config, seams).unwrap();
+            let server = Server::open_with(config, seams, None).unwrap();
             ready.send((server.addresses()[0], Arc::downgrade(&server.driver))).unwrap();
             server.run(|| asked.load(Ordering::SeqCst)).unwrap();
         });
@@ -138,7 +140,7 @@ impl Running {
     }
 
     fn status(&self) -> Status {
-        let status = status_client::ask(&state_directory::control_path(&self.state)).unwrap();
+        let status = status_client::ask(&state_directory::control_path(&self.state, None)).unwrap();
         serde_json::from_value(status.detail).unwrap()
     }
 }
@@ -295,7 +297,7 @@ fn idle_connections_cost_little_memory() {
 #[test]
 fn control_socket_answers_status_and_reload() {
     let server = Running::start(|_| ());
-    let path = state_directory::control_path(&server.state);
+    let path = state_directory::control_path(&server.state, None);
     let status = || server.status();
     assert_eq!(status().exports[0].pseudo_path, "/data");
     let list = server.state.parent().unwrap().join("exports");

@@ -9,7 +9,7 @@ use vouch_tree_publish::{Error as PublishError, Fault as PublishFault};
 
 use vouch_daemon::audit_trail::TrailError;
 use vouch_daemon::failure::{self, Why, chain, system_message};
-use vouch_export::{ExportError, SourceError, StateError};
+use vouch_export::{ExportError, LeaseError, SourceError, StateError};
 use vouch_replica::ServeError;
 
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
@@ -178,10 +178,13 @@ fn code_of_export(error: &ExportError) -> Code {
         ExportError::Audit(error) => code_of_trail(error),
         ExportError::Sources(_)
         | ExportError::State(StateError::Accessible(..) | StateError::AccessibleKey(..) | StateError::Malformed(..)) => Code::BadInput,
-        ExportError::State(StateError::Busy(_)) => Code::Busy,
+        ExportError::State(StateError::Busy(_)) | ExportError::Lease(LeaseError::Lost(_)) => Code::Busy,
+        ExportError::Lease(LeaseError::Name(_)) => Code::Usage,
+        ExportError::Lease(LeaseError::Uncoherent(_)) => Code::BadInput,
         ExportError::Idmap { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
         ExportError::Idmap { .. }
         | ExportError::State(StateError::Io { .. })
+        | ExportError::Lease(_)
         | ExportError::Recovery(_)
         | ExportError::Listen { .. }
         | ExportError::System { .. }

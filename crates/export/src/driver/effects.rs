@@ -142,6 +142,9 @@ impl Driver {
     fn run_job(self: &Arc<Self>, mut job: Job) {
         let driver = self.clone();
         self.pool.submit(TaskOrigin::job(job.address()), move || {
+            if !driver.may_serve() {
+                return;
+            }
             let progress = job.step(&driver.engine, clock::now());
             let hold = audit::take_hold(false);
             match progress {

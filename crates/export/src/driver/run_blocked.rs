@@ -53,6 +53,10 @@ impl Driver {
     /// thread for disks.
     pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
         let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_durable, charge } = waiting;
+        if !self.may_serve() {
+            connection.shut_down();
+            return None;
+        }
         audit::set_must_be_durable(must_be_durable);
         identity::set_origin(connection.origin());
         compound.resume_at(clock::now());

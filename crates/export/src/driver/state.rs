@@ -15,6 +15,7 @@ use crate::audit::Audit;
 use crate::gss::Gss;
 use crate::hosts::Hosts;
 use crate::hosts::lookup_queue::LookupQueue;
+use crate::lease::ServingRight;
 use crate::limits::{HELD_LEN_MAX, Limits, NAMES_THREADS_MAX, WAITING_MAX};
 use crate::memory_quota::Quotas;
 use crate::monitoring::status::ExportStatus;
@@ -49,6 +50,8 @@ pub(crate) struct Driver {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) record_len_max: usize,
     pub(crate) stop: AtomicBool,
+    /// None without a shared state directory.
+    pub(crate) right: Option<Arc<ServingRight>>,
 }
 pub(crate) struct DriverParts {
     pub(crate) engine: Server,
@@ -61,11 +64,12 @@ pub(crate) struct DriverParts {
     pub(crate) exports: Vec<ExportStatus>,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) record_len_max: usize,
+    pub(crate) right: Option<Arc<ServingRight>>,
 }
 
 impl Driver {
     pub(crate) fn new(parts: DriverParts, on_room: impl Fn() + Clone + Send + Sync + 'static) -> Self {
-        let DriverParts { engine, limits, inboxes, recovery, tls, gss, audit, exports, hosts, record_len_max } = parts;
+        let DriverParts { engine, limits, inboxes, recovery, tls, gss, audit, exports, hosts, record_len_max, right } = parts;
         let pool = |name, threads_max| Pool::new(name, threads_max, WAITING_MAX, on_room.clone());
         Driver {
             engine,
@@ -89,8 +93,14 @@ impl Driver {
             hosts,
             record_len_max,
             stop: AtomicBool::new(false),
+            right,
             limits,
         }
+    }
+
+    /// False for a head whose lease has ended.
+    pub(crate) fn may_serve(&self) -> bool {
+        self.right.as_ref().is_none_or(|right| right.is_valid())
     }
 
     pub(crate) fn connection(&self, id: ConnectionId) -> Option<Arc<Connection>> {

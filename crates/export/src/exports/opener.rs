@@ -12,16 +12,19 @@ use vouch_vfs_posix::{ExportError, IdStore, PosixFs, SnapshotFs};
 
 use super::syntax::{Options, Source};
 use super::trees::Trees;
+use crate::lease::{GuardedFile, ServingRight};
 
 pub(crate) struct FileSystemOpener {
     state: PathBuf,
     stores: Mutex<HashMap<PathBuf, Weak<IdStore>>>,
     trees: Trees,
+    /// Of a shared state directory.
+    right: Option<Arc<ServingRight>>,
 }
 
 impl FileSystemOpener {
-    pub(crate) fn new(state: &Path, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
-        FileSystemOpener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, fault_observer) }
+    pub(crate) fn new(state: &Path, right: Option<Arc<ServingRight>>, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
+        FileSystemOpener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, fault_observer), right }
     }
 
     pub(crate) fn open(&self, source: &Source, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
@@ -59,7 +62,11 @@ impl FileSystemOpener {
         if let Some(store) = stores.get(&file).and_then(Weak::upgrade) {
             return Ok(store);
         }
-        let store = Arc::new(IdStore::open(&file).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?);
+        let opened = match &self.right {
+            None => IdStore::open(&file),
+            Some(right) => IdStore::open_on(&file, GuardedFile::open(&file, right.clone())?),
+        };
+        let store = Arc::new(opened.map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?);
         stores.insert(file, Arc::downgrade(&store));
         Ok(store)
     }

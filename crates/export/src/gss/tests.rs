@@ -237,7 +237,7 @@ fn connection() -> (Arc<Connection>, Arc<Inbox>, std::net::TcpStream) {
     let inbox = Arc::new(Inbox::new(poll.registry(), WAKE).unwrap());
     let shares = Quotas::with_calls_max(1, || ()).of(peer.ip());
     let engine = crate::tests::engine().connection_opened(peer);
-    (Arc::new(Connection::new(here, Side::Client, engine, inbox.clone(), 0, shares)), inbox, there)
+    (Arc::new(Connection::new(here, Side::Client, engine, inbox.clone(), 0, shares, None)), inbox, there)
 }
 
 #[test]

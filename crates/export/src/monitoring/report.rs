@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use vouch_nfs4_server::{StateTotals, Transport};
 
 use crate::exports::reload::Reloader;
-use crate::monitoring::status::{ClientStatus, ErrorStatus, SiteStatus, Status, TlsStatus};
+use crate::monitoring::status::{ClientStatus, ErrorStatus, HeadRole, HeadStatus, SiteStatus, Status, TlsStatus};
 use crate::tls::Tls;
 
 use crate::clock;
@@ -22,6 +22,8 @@ pub(crate) struct Report {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) reloader: Arc<Reloader>,
     pub(crate) site: SiteStatus,
+    /// Name and epoch of this head of a shared state directory.
+    pub(crate) head: Option<(String, u64)>,
 }
 
 impl Report {
@@ -35,6 +37,7 @@ impl Report {
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             site: self.site.clone(),
+            head: self.head(),
             grace_left_ms: report.grace_left_ms,
             connections: self.open(),
             waiting_calls,
@@ -82,6 +85,24 @@ impl Report {
                     message: error.message,
                 })
                 .collect(),
+        }
+    }
+
+    fn head(&self) -> Option<HeadStatus> {
+        let ((head, epoch), right) = (self.head.clone()?, self.driver.right.as_ref()?);
+        Some(HeadStatus { head, role: HeadRole::Active, epoch, holder: None, lease_left_ms: right.left_ms() })
+    }
+
+    fn write_head(&self, out: &mut String) {
+        let Some(head) = self.head() else { return };
+        let gauges = [
+            ("vouch_export_head_active", "1 if this head serves the shared state directory, 0 for a standby.", 1),
+            ("vouch_export_head_epoch", "Epoch of the shared state directory.", head.epoch),
+            ("vouch_export_head_lease_left_milliseconds", "Rest of the lease, if no renewal succeeds.", head.lease_left_ms),
+        ];
+        for (metric, help, value) in gauges {
+            line(out, metric, help, "gauge");
+            let _ = writeln!(out, "{metric} {value}");
         }
     }
 
@@ -238,6 +259,7 @@ impl StatusSource for Report {
             line(&mut out, metric, help, "counter");
             let _ = writeln!(out, "{metric} {value}");
         }
+        self.write_head(&mut out);
         if let Some(tls) = &self.driver.tls {
             self.write_tls(tls, &mut out);
         }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 pub struct Status {
     pub version: String,
     pub site: SiteStatus,
+    /// None without a shared state directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<HeadStatus>,
     pub grace_left_ms: u64,
     pub connections: usize,
     pub waiting_calls: usize,
@@ -24,6 +27,27 @@ pub struct Status {
     pub exports: Vec<ExportStatus>,
     pub clients: Vec<ClientStatus>,
     pub recent_errors: Vec<ErrorStatus>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeadRole {
+    Active,
+    #[default]
+    Standby,
+}
+
+/// A head of a shared state directory.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HeadStatus {
+    pub head: String,
+    pub role: HeadRole,
+    pub epoch: u64,
+    /// Of a standby: the head that has the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
+    /// Of the active head.
+    pub lease_left_ms: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -19,6 +19,7 @@ use crate::exports::reload::{Reloader, list, read_principal_map};
 use crate::exports::sources::{Sources, exports_without_directory};
 use crate::hosts::Hosts;
 use crate::identity::{AccountRules, Accounts, Idmap, NameService};
+use crate::lease::{GuardedDisk, HeldLease};
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::report::Report;
 use crate::monitoring::status::SiteStatus;
@@ -43,6 +44,7 @@ pub struct Server {
     rights: privileges::Rights,
     pub(super) resolve_every: Duration,
     pub(super) opener: Option<Arc<FileSystemOpener>>,
+    pub(super) lease: Option<HeldLease>,
     _state: StateDirectory,
 }
 
@@ -67,8 +69,13 @@ impl Sockets {
             }
         }
         let page = config.metrics.map(|address| TcpListener::bind(address).map_err(failed(address))).transpose()?;
-        let control = StatusSocket::bind(&control_path(&config.state)).map_err(system("control socket"))?;
-        let sockets = [Some(control), StatusSocket::open(DaemonKind::Export, config.runtime_directory.as_deref())];
+        let control = StatusSocket::bind(&control_path(&config.state, config.shared.as_ref().map(|shared| &*shared.head)));
+        let control = match control {
+            // Not every shared storage has sockets.
+            Err(_) if config.shared.is_some() => None,
+            control => Some(control.map_err(system("control socket"))?),
+        };
+        let sockets = [control, StatusSocket::open(DaemonKind::Export, config.runtime_directory.as_deref())];
         let status = StatusListeners { page, sockets: sockets.into_iter().flatten().collect() };
         Ok(Sockets { listeners, addresses, status })
     }
@@ -76,25 +83,28 @@ impl Sockets {
 
 impl Server {
     /// Gives up unneeded privileges of the calling thread and of all threads that it starts later:
-    /// call it before any thread starts.
-    pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
+    /// call it before any thread starts. `lease`: of a shared state directory.
+    pub fn open(config: ExportConfig, lease: Option<HeldLease>) -> Result<Self, ExportError> {
+        let right = lease.as_ref().map(|lease| lease.right().clone());
         let replica_faults = Arc::new(audit::ReplicaFaultReporter::default());
         let fault_observer = config.audit.is_some().then(|| replica_faults.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
-        let opener = Arc::new(FileSystemOpener::new(&config.state, fault_observer));
+        let opener = Arc::new(FileSystemOpener::new(&config.state, right.clone(), fault_observer));
         let shared = opener.clone();
         let hooks = SystemHooks::system(Box::new(move |source, options| shared.open(source, options)));
-        let mut server = Self::open_with(config, SystemHooks { replica_faults, ..hooks })?;
+        let disk = right.map_or(hooks.disk, |right| Arc::new(GuardedDisk(right)));
+        let mut server = Self::open_with(config, SystemHooks { replica_faults, disk, ..hooks }, lease)?;
         server.opener = Some(opener);
         Ok(server)
     }
 
-    pub(crate) fn open_with(mut config: ExportConfig, hooks: SystemHooks) -> Result<Self, ExportError> {
+    pub(crate) fn open_with(mut config: ExportConfig, hooks: SystemHooks, lease: Option<HeldLease>) -> Result<Self, ExportError> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores).max(1);
         let descriptors = raise_descriptor_limit().map_err(system("limit on open files"))?;
         config.limits.connections_max = config.limits.connections_max.min(limits::connections_max(descriptors));
-        let state = StateDirectory::open(&config.state)?;
-        let (recovery, boot, recovered) = RecoveryStore::open(&state.recovery_path(), wall_nanos())?;
+        let right = lease.as_ref().map(|lease| lease.right().clone());
+        let state = if right.is_some() { StateDirectory::open_shared(&config.state)? } else { StateDirectory::open(&config.state)? };
+        let (recovery, boot, recovered) = RecoveryStore::open(&state.recovery_path(), right.as_ref(), wall_nanos())?;
 
         let (domain, accounts) = open_accounts(&mut config, hooks.names)?;
         let hosts = Arc::new(Hosts::new(hooks.resolver).recording_names(config.audit.is_some()));
@@ -136,7 +146,7 @@ impl Server {
         gss.iter().for_each(|gss| engine.set_callback_contexts(gss.clone()));
 
         let limits = config.limits;
-        let parts = DriverParts { engine, tls, gss, audit, recovery, exports: listed, hosts, inboxes, record_len_max, limits };
+        let parts = DriverParts { engine, tls, gss, audit, recovery, exports: listed, hosts, inboxes, record_len_max, limits, right };
         let driver = Arc::new(Driver::new(parts, on_room));
         let reloader = Arc::new(Reloader {
             sources,
@@ -147,9 +157,10 @@ impl Server {
             turn: Mutex::new(()),
         });
         let site = site_status(&config.state, &sockets, keytab);
-        let report = Arc::new(Report { driver: driver.clone(), metrics, reloader: reloader.clone(), site });
-        let resolve_every = config.resolve_every;
-        Ok(Server { driver, report, reloader, polls, sockets, warnings, rights, resolve_every, opener: None, _state: state })
+        let head = lease.as_ref().map(|lease| (lease.head().to_owned(), lease.epoch()));
+        let report = Arc::new(Report { driver: driver.clone(), metrics, reloader: reloader.clone(), site, head });
+        let (resolve_every, opener) = (config.resolve_every, None);
+        Ok(Server { driver, report, reloader, polls, sockets, warnings, rights, resolve_every, opener, lease, _state: state })
     }
 
     pub fn addresses(&self) -> &[SocketAddr] {

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::driver::Driver;
 use crate::error::ExportError;
 use crate::hosts::refresh::RefreshSchedule;
+use crate::lease::HeldLease;
 use crate::limits::TLS_CHECK_MS;
 use crate::transport::accept;
 use crate::worker::Worker;
@@ -32,8 +33,13 @@ impl Server {
 
         let ended = self.tick_until(|| {
             let ended = threads.iter().any(JoinHandle::is_finished);
-            (ended || stop() || driver.audit.as_ref().is_some_and(|audit| audit.has_halted())).then_some(ended)
+            let is_lost = driver.right.as_ref().is_some_and(|right| right.is_ending());
+            (ended || is_lost || stop() || driver.audit.as_ref().is_some_and(|audit| audit.has_halted())).then_some(ended)
         });
+        if let Some(lease) = self.lease.as_ref().filter(|_| driver.right.as_ref().is_some_and(|right| right.is_ending())) {
+            // At once: the storage may hang, and another head is about to serve.
+            return Err(lease.loss().into());
+        }
         driver.stop.store(true, Ordering::Release);
         driver.inboxes.iter().for_each(|inbox| inbox.wake());
         page_stop.notify_one();
@@ -45,6 +51,7 @@ impl Server {
         driver.audit.iter().for_each(|audit| audit.stop());
         let halted = driver.audit.as_ref().is_some_and(|audit| audit.has_halted());
         self.opener.iter().for_each(|opener| opener.flush());
+        self.lease.take().into_iter().for_each(HeldLease::release);
         tracing::info!("stopped");
         match (ended, halted) {
             (true, _) => Err(ExportError::ThreadEnded),

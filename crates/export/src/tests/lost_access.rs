@@ -47,7 +47,7 @@ fn started() -> (Service, Running) {
 
 fn reload(server: &Running, clients: &str) {
     std::fs::write(server.state.parent().unwrap().join("exports"), format!("/data {clients}(rw,insecure,no_root_squash)\n")).unwrap();
-    status_client::reload(&state_directory::control_path(&server.state)).unwrap().unwrap();
+    status_client::reload(&state_directory::control_path(&server.state, None)).unwrap().unwrap();
 }
 
 fn opens(server: &Running) -> usize {

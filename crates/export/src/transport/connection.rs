@@ -9,6 +9,7 @@ use vouch_rpc_tls::{CertificateDer, Sealer};
 
 use crate::clock;
 use crate::gss;
+use crate::lease::ServingRight;
 use crate::limits::{CALLBACKS_OUTSTANDING_MAX, OUTPUT_BYTES_MAX, OUTPUT_REPLIES_MAX, OUTPUT_SPANS_MAX, WAITING_PER_CONNECTION_MAX};
 use crate::memory_quota::{AddressShares, BlockedCharge};
 use crate::thread_pool::TaskOrigin;
@@ -41,6 +42,7 @@ pub(crate) struct Connection {
     sent_len: AtomicU64,
     callbacks: Mutex<Vec<Outstanding>>,
     has_sent_callbacks: AtomicBool,
+    right: Option<Arc<ServingRight>>,
 }
 
 #[derive(Default)]
@@ -70,6 +72,7 @@ impl Connection {
         inbox: Arc<Inbox>,
         slot: usize,
         shares: Arc<AddressShares>,
+        right: Option<Arc<ServingRight>>,
     ) -> Self {
         Connection {
             socket,
@@ -88,6 +91,7 @@ impl Connection {
             sent_len: AtomicU64::new(0),
             callbacks: Mutex::default(),
             has_sent_callbacks: AtomicBool::new(false),
+            right,
         }
     }
 
@@ -170,6 +174,12 @@ impl Connection {
     }
 
     fn flush(&self, output: &mut Outbound, done: impl FnMut(Vec<u8>)) {
+        // Another head may serve: nothing leaves any more.
+        if self.right.as_ref().is_some_and(|right| !right.is_valid()) {
+            output.queue.clear();
+            self.failed.store(true, Ordering::Release);
+            return;
+        }
         let mut sent = 0;
         let Outbound { queue, tls } = output;
         let result = match tls {

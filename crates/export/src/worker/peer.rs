@@ -283,6 +283,9 @@ fn run_compound(
     if driver.engine.is_transport_too_weak(connection.engine(), now) {
         return scratch.push(Outgoing::bytes(driver.refuse_transport(connection, request)));
     }
+    if !driver.may_serve() {
+        return connection.shut_down();
+    }
     let mut compound = driver.engine.begin(request, now);
     match compound.run(&driver.engine, Blocking::Forbidden) {
         Progress::Done(reply) => {

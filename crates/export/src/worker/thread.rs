@@ -186,7 +186,8 @@ impl Worker {
         let engine = self.driver.engine.connection_opened(address);
         let id = engine.id();
         let shares = self.driver.quotas.of(address.ip());
-        let connection = Arc::new(Connection::new(socket, side, engine, self.inbox.clone(), slot, shares.clone()));
+        let right = self.driver.right.clone();
+        let connection = Arc::new(Connection::new(socket, side, engine, self.inbox.clone(), slot, shares.clone(), right));
         self.driver.connections.lock().insert(id, connection.clone());
         self.peers[slot] = Some(Peer::new(connection.clone(), slot, shares));
         self.turn(slot);

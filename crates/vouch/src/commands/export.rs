@@ -12,7 +12,8 @@ use crate::{interrupt, output, when};
 use clap::ValueEnum;
 use vouch_daemon::{runtime_directory, service_manager};
 use vouch_export::{
-    AuditConfig, ExportConfig, ExportList, GroupSource, IdentityLives, Limits, Server, Source, TlsConfig, TlsFiles, UnknownPrincipal,
+    AuditConfig, ExportConfig, ExportError, ExportList, GroupSource, HeldLease, IdentityLives, Limits, Server, SharedState, Source,
+    TlsConfig, TlsFiles, UnknownPrincipal, wait_for_lease,
 };
 
 use vouch_krb5_seal::Kernels;
@@ -72,6 +73,24 @@ pub(crate) struct Args {
     /// which is the default.
     #[arg(long, value_name = "FILE")]
     filehandle_key: Option<PathBuf>,
+    /// Share the state directory with other heads on other machines: one serves, the others are
+    /// standbys. The directory and the exports must be on storage that all heads see alike.
+    #[arg(long, help_heading = "Failover")]
+    shared_state: bool,
+    /// Name of this head, unlike those of the others; the default is the host name.
+    #[arg(long, value_name = "NAME", global = true, help_heading = "Failover")]
+    head: Option<String>,
+    /// A head that cannot renew its record on the shared storage for this time stops and ends. A
+    /// standby waits for it and a tenth more.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_state_lease, requires = "shared_state", help_heading = "Failover")]
+    state_lease: Duration,
+    /// Program and arguments, without a shell. It switches the head named in VOUCH_FENCE_HEAD off and
+    /// exits with 0; then a standby takes over without waiting for the rest of the lease.
+    #[arg(long, value_name = "PROGRAM", requires = "shared_state", help_heading = "Failover")]
+    fence: Option<String>,
+    /// Take over only after a success of the fencing program.
+    #[arg(long, requires = "fence", help_heading = "Failover")]
+    fence_required: bool,
     /// Lease of clients, and grace period after a restart, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=3600))]
     lease: u64,
@@ -180,8 +199,8 @@ enum Command {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     match args.command {
-        Some(Command::Reload(_)) => return reload::run(args.state.as_deref()),
-        Some(Command::Status(status)) => return status::run(&status, args.state.as_deref()),
+        Some(Command::Reload(_)) => return reload::run(args.state.as_deref(), args.head.as_deref()),
+        Some(Command::Status(status)) => return status::run(&status, args.state.as_deref(), args.head.as_deref()),
         None => {}
     }
     let state = match &args.state {
@@ -197,8 +216,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     service_manager::connect();
     let _taken = interrupt::take(service_manager::stopping);
     let passed: Vec<_> = service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
-    let config = config(args, state, passed);
-    let server = Server::open(config)?;
+    let shared = args.shared_state.then(|| shared_state(&args));
+    let mut config = config(args, state, passed);
+    config.shared = shared;
+    let lease = wait_for_turn(&mut config)?;
+    let server = Server::open(config, lease)?;
     interrupt::watch_and_reload(server.reload()).at("signals")?;
     for comment in server.warnings() {
         tracing::warn!("{comment}");
@@ -206,6 +228,39 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     output::text(&greeting(&server))?;
     service_manager::ready(&format!("{} exports", server.exports().len()));
     server.run(interrupt::requested).map_err(Failure::from)
+}
+
+/// Returns at once without a shared state directory. Clients that reach a standby wait in the queue
+/// of its socket: a refusal would delay their next attempt.
+fn wait_for_turn(config: &mut ExportConfig) -> Outcome<Option<HeldLease>> {
+    let Some(shared) = config.shared.clone() else { return Ok(None) };
+    for address in std::mem::take(&mut config.listen) {
+        let bound = vouch_daemon::listener::bind_before_address_is_here(address);
+        config.passed.push(Arc::new(bound.map_err(|source| ExportError::Listen { address, source })?));
+    }
+    let lease = wait_for_lease(config, &shared, service_manager::ready)?;
+    Ok(Some(lease))
+}
+
+fn shared_state(args: &Args) -> SharedState {
+    let fence = args.fence.iter().flat_map(|line| line.split_whitespace()).map(str::to_owned).collect();
+    SharedState {
+        head: args.head.clone().unwrap_or_else(host_name),
+        lease: args.state_lease,
+        fence,
+        is_fence_required: args.fence_required,
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Below a second, a busy disk would cost a head its lease.
+fn parse_state_lease(text: &str) -> Result<Duration, String> {
+    let lease = when::parse_duration(text)?;
+    let is_usable = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&lease);
+    if is_usable { Ok(lease) } else { Err("from 1s to 1h".to_owned()) }
 }
 
 fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportConfig {
@@ -247,6 +302,7 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
         },
         audit: args.audit.config().map(|trail| AuditConfig { trail, deny: args.audit_deny }),
         runtime_directory: runtime_directory::of_process(),
+        shared: None,
     }
 }
 

@@ -11,8 +11,8 @@ use vouch_daemon::status_client;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
-pub(super) fn run(state: Option<&Path>) -> Outcome {
-    let socket = super::status::socket(state)?;
+pub(super) fn run(state: Option<&Path>, head: Option<&str>) -> Outcome {
+    let socket = super::status::socket(state, head)?;
     match status_client::reload(&socket).map_err(|error| Failure::new(socket.display(), Cause::Io(error)))? {
         Ok(warnings) => output::text(&warnings.iter().map(|warning| format!("{warning}\n")).collect::<String>()),
         Err(why) => Err(Failure::input("exports", why)),

@@ -1,11 +1,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::exit::{Cause, Failure, Outcome};
+use crate::exit::{Cause, Code, Failure, Outcome};
 use crate::{output, when};
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_client;
-use vouch_export::{ClientStatus, ErrorStatus, Status, TlsStatus, control_path};
+use vouch_export::{ClientStatus, ErrorStatus, HeadRole, HeadStatus, Status, TlsStatus, control_path};
 
 /// Show clients, sessions, opens, locks, delegations and recent errors of the server.
 #[derive(Debug, clap::Args)]
@@ -13,19 +13,29 @@ pub(crate) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Print nothing. Exit with 0 if the server answers clients, and with 1 if it is a standby: a
+    /// check for keepalived and others that move an address.
+    #[arg(long, conflicts_with = "json")]
+    is_active: bool,
 }
 
-pub(super) fn run(args: &Args, state: Option<&Path>) -> Outcome {
-    let socket = socket(state)?;
+pub(super) fn run(args: &Args, state: Option<&Path>, head: Option<&str>) -> Outcome {
+    let socket = socket(state, head)?;
     let status = status_client::ask(&socket).map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?;
     let status: Status = serde_json::from_value(status.detail)
         .map_err(|error| Failure::input("server", format_args!("cannot read its answer: {error}")).cure("is it of another version?"))?;
+    if args.is_active {
+        let is_standby = status.head.is_some_and(|head| head.role == HeadRole::Standby);
+        return if is_standby { Err(Failure::silent(Code::Differs)) } else { Ok(()) };
+    }
     if args.json { output::json(&status) } else { output::text(&table(&status)) }
 }
 
-pub(super) fn socket(state: Option<&Path>) -> Outcome<PathBuf> {
+/// `head`: one of several that share the state directory on this machine.
+pub(super) fn socket(state: Option<&Path>, head: Option<&str>) -> Outcome<PathBuf> {
     if let Some(state) = state {
-        let path = control_path(state);
+        let own = control_path(state, Some(head.unwrap_or(&super::host_name())));
+        let path = if head.is_some() || own.exists() { own } else { control_path(state, None) };
         return match std::os::unix::net::UnixStream::connect(&path) {
             Ok(_) => Ok(path),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
@@ -42,12 +52,22 @@ pub(super) fn socket(state: Option<&Path>) -> Outcome<PathBuf> {
         .map(|(socket, _)| socket)
         .collect();
     if let ([], Ok(usual)) = (&*servers, super::default_state()) {
-        return socket(Some(&usual));
+        return socket(Some(&usual), head);
     }
     match servers.len() {
         1 => Ok(servers.remove(0)),
         count => Err(Failure::usage("--state", format_args!("{count} servers run on this machine"))
             .cure("name the state directory of one; `vouch status` lists them")),
+    }
+}
+
+fn head_line(head: &HeadStatus) -> String {
+    match head.role {
+        HeadRole::Active => format!("head {}: active in epoch {}\n\n", head.head, head.epoch),
+        HeadRole::Standby => {
+            let holder = head.holder.as_ref().map_or_else(String::new, |holder| format!("; {holder} has epoch {}", head.epoch));
+            format!("head {}: standby{holder}\n\n", head.head)
+        }
     }
 }
 
@@ -60,6 +80,7 @@ fn table(status: &Status) -> String {
         status.waiting_calls,
         if status.grace_left_ms > 0 { format!(", grace for {} s more", status.grace_left_ms.div_ceil(1000)) } else { String::new() },
     );
+    text.extend(status.head.as_ref().map(head_line));
     if let Some(tls) = &status.tls {
         text.push_str(&tls_line(tls));
     }
