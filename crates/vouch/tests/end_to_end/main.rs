@@ -19,6 +19,7 @@ mod crash;
 mod export;
 mod export_audit;
 mod export_tls;
+mod failover;
 mod gateway;
 mod gateway_downloads;
 mod heads;

@@ -1,0 +1,63 @@
+//! Several instances on one machine, and what a standby answers.
+
+use crate::prelude::*;
+
+fn start(world: &TestSite, instance: usize, head: &str, address: SocketAddr) -> Export {
+    let (dir, state, listen) = (format!("data{instance}"), format!("state{instance}"), address.to_string());
+    let fixed = ["export", "--dir", &dir, "--options", "rw,insecure,no_root_squash", "--state", &state, "--shared-state"];
+    Export::spawn(&mut world.command([&fixed[..], &["--head", head, "--listen", &listen]].concat()), address)
+}
+
+fn is_active(world: &TestSite, instance: usize, head: &str) -> Option<i32> {
+    let state = format!("state{instance}");
+    world.run(["export", "status", "--state", &state, "--head", head, "--is-active"]).status.code()
+}
+
+/// Bytes of the instance's file, by way of the server.
+fn served(address: SocketAddr) -> Vec<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = connect(address, 2, "instances", 0).await.expect("the client connects");
+        let root = client.walk(b"export").await.expect("the root").handle;
+        let file = client.open(&root, b"name", ShareAccess::READ, None).await.expect("an open file");
+        client.read(&file, 0, 100).await.expect("its content").0
+    })
+}
+
+#[test]
+fn instances_of_one_machine_serve_their_own_exports_and_a_standby_takes_one_over() {
+    let world = TestSite::with_directories(&["data1", "data2"]);
+    world.write("data1/name", "first");
+    world.write("data2/name", "second");
+    let port = free_port();
+    let address = |host: u8| SocketAddr::from(([127, 0, 0, host], port));
+    let mut first = start(&world, 1, "a", address(2));
+    let _second = start(&world, 2, "a", address(3));
+    assert_eq!((served(address(2)), served(address(3))), (b"first".to_vec(), b"second".to_vec()));
+
+    let _standby = start(&world, 1, "b", address(4));
+    assert!(eventually(Duration::from_secs(120), || is_active(&world, 1, "b") == Some(1)), "a standby is not active");
+    assert_eq!((is_active(&world, 1, "a"), is_active(&world, 2, "a")), (Some(0), Some(0)));
+    let status = world.run_ok(["export", "status", "--state", "state1", "--head", "b"]);
+    assert!(status.contains("head b: standby; a has epoch 1"), "{status}");
+    let reloaded = world.run_ok(["export", "reload", "--state", "state1", "--head", "b"]);
+    assert!(reloaded.contains("standby"), "{reloaded}");
+
+    first.terminate();
+    assert!(eventually(Duration::from_secs(120), || is_active(&world, 1, "b") == Some(0)), "the standby does not take over");
+    assert_eq!(served(address(4)), b"first");
+    let status = world.run_ok(["export", "status", "--state", "state1", "--head", "b"]);
+    assert!(status.contains("head b: active in epoch 2"), "{status}");
+    let record = fs::read_to_string(world.path("state1/lease/epoch-2")).expect("the record");
+    assert!(record.contains("\nhead b\n") && record.contains("\ntenure active\n"), "{record}");
+}
+
+#[test]
+fn head_of_a_shared_directory_needs_a_plain_name_and_a_usable_lease() {
+    let world = TestSite::with_directories(&["data"]);
+    let export = ["export", "--dir", "data", "--state", "state", "--listen", "127.0.0.1:0"];
+    world.expect_err(2, [&export[..], &["--shared-state", "--head", "a/b"]].concat(), &["--head", "a/b"]);
+    for wrong in [&["--shared-state", "--state-lease", "10ms"][..], &["--fence", "/bin/true"], &["--shared-state", "--fence-required"]] {
+        assert_eq!(world.run([&export[..], wrong].concat()).status.code(), Some(2), "{wrong:?}");
+    }
+}

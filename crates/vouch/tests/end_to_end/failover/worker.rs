@@ -1,0 +1,292 @@
+//! A client with opens and a contended lock. It checks that no acknowledged change is lost, and that
+//! no lock is granted twice.
+
+use std::sync::atomic::AtomicUsize;
+
+use vouch_nfs4::op::LockType;
+use vouch_nfs4::{ClientId, Filehandle, Status, Verifier};
+use vouch_nfs4_client::{Config, Identity, Lock, OpenFile, Plain};
+use vouch_oncrpc::AuthSys;
+
+use super::heads::Heads;
+use crate::prelude::*;
+
+/// Shared by all workers of a run.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// The worker that holds the lock, counted from 1; 0 for none.
+    holder: AtomicUsize,
+    /// Changed under the lock only.
+    counter: AtomicU64,
+    pub(super) granted: AtomicU64,
+    pub(super) stop: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Files {
+    directory: Filehandle,
+    own: OpenFile,
+    shared: OpenFile,
+}
+
+pub(super) struct Worker {
+    number: usize,
+    heads: Arc<Heads>,
+    ledger: Arc<Ledger>,
+    client: Client,
+    /// The head's epoch that the client has last recovered with.
+    epoch: u64,
+    opened_by: ClientId,
+    files: Files,
+    lock: Option<Lock>,
+    pub(super) acknowledged: u64,
+    pub(super) progress: Arc<AtomicU64>,
+    /// First acknowledged change, and first new lock, in each epoch.
+    pub(super) first_changes: Vec<(u64, Instant)>,
+    pub(super) first_locks: Vec<(u64, Instant)>,
+}
+
+impl Worker {
+    pub(super) async fn connect(number: usize, heads: Arc<Heads>, ledger: Arc<Ledger>) -> Worker {
+        let epoch = heads.epoch.load(Ordering::SeqCst);
+        let (client, files) = loop {
+            match open_files(number).await {
+                Ok(opened) => break opened,
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        };
+        Worker {
+            number,
+            heads,
+            ledger,
+            opened_by: client.id(),
+            client,
+            epoch,
+            files,
+            lock: None,
+            acknowledged: 0,
+            progress: Arc::default(),
+            first_changes: Vec::new(),
+            first_locks: Vec::new(),
+        }
+    }
+
+    pub(super) async fn work(mut self) -> Worker {
+        while !self.ledger.stop.load(Ordering::SeqCst) {
+            self.append().await;
+            self.create_file().await;
+            self.increment_under_lock().await;
+        }
+        self
+    }
+
+    async fn append(&mut self) {
+        let number = self.acknowledged;
+        self.until_done(|client, files| async move { write(&client, &files.own, number * RECORD_LEN, number).await }).await;
+        self.change_acknowledged();
+    }
+
+    async fn create_file(&mut self) {
+        let name = created_name(self.number, self.acknowledged);
+        self.until_done(|client, files| {
+            let name = name.clone();
+            async move {
+                let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+                let file = client.open(&files.directory, name.as_bytes(), ShareAccess::BOTH, Some(&mode)).await?;
+                client.close_file(file).await
+            }
+        })
+        .await;
+        self.change_acknowledged();
+    }
+
+    async fn increment_under_lock(&mut self) {
+        let owner = owner(self.number);
+        let lock = loop {
+            let owner = owner.clone();
+            let requested = self
+                .until_done(|client, mut files| {
+                    let owner = owner.clone();
+                    async move { client.lock(&mut files.shared, &owner, LockType::Write, 0, RECORD_LEN).await }
+                })
+                .await;
+            match requested {
+                Ok(lock) => break lock,
+                Err(_) => tokio::time::sleep(LOCK_POLL).await,
+            }
+        };
+        let before = self.ledger.holder.swap(self.number + 1, Ordering::SeqCst);
+        assert_eq!(before, 0, "the lock is granted twice");
+        self.ledger.granted.fetch_add(1, Ordering::SeqCst);
+        if self.first_locks.last().is_none_or(|(epoch, _)| *epoch != self.epoch) {
+            self.first_locks.push((self.epoch, Instant::now()));
+        }
+        self.lock = Some(lock);
+        let expected = self.ledger.counter.load(Ordering::SeqCst);
+        let (bytes, _) = self.until_done(|client, files| async move { client.read(&files.shared, 0, RECORD_LEN as u32).await }).await;
+        let found = bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        assert_eq!(found, expected, "an acknowledged change is lost");
+        self.until_done(|client, files| async move { write(&client, &files.shared, 0, expected + 1).await }).await;
+        self.ledger.counter.store(expected + 1, Ordering::SeqCst);
+        self.change_acknowledged();
+        self.ledger.holder.store(0, Ordering::SeqCst);
+        let epoch = self.epoch;
+        let Some(mut lock) = self.lock.take() else { return };
+        // After a takeover nothing is left to unlock.
+        while self.epoch == epoch {
+            let unlocked = self.client.unlock(&self.files.shared, &mut lock, 0, RECORD_LEN);
+            match self.unless_moved(unlocked).await {
+                Some(Ok(())) => return,
+                Some(Err(error)) if error.status() == Some(Status::DELAY) => tokio::time::sleep(RETRY).await,
+                Some(Err(error)) if !means_restart(&error) => panic!("worker {} cannot unlock: {error}", self.number),
+                _ => self.recover().await,
+            }
+        }
+    }
+
+    fn change_acknowledged(&mut self) {
+        self.acknowledged += 1;
+        self.progress.fetch_add(1, Ordering::SeqCst);
+        if self.first_changes.last().is_none_or(|(epoch, _)| *epoch != self.epoch) {
+            self.first_changes.push((self.epoch, Instant::now()));
+        }
+    }
+
+    /// `None` after a takeover. Until then the client waits, as over TCP: a call that was sent again
+    /// in another session could be executed twice.
+    async fn unless_moved<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Option<Result<T, Error>> {
+        tokio::pin!(call);
+        loop {
+            match tokio::time::timeout(RETRY, &mut call).await {
+                Ok(result) => return Some(result),
+                Err(_) if self.heads.epoch.load(Ordering::SeqCst) != self.epoch => return None,
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn until_done<T, F: Future<Output = Result<T, Error>>>(&mut self, mut operation: impl FnMut(Client, Files) -> F) -> T {
+        loop {
+            let call = operation(self.client.clone(), self.files.clone());
+            match self.unless_moved(call).await {
+                Some(Ok(value)) => return value,
+                Some(Err(error)) if matches!(error.status(), Some(Status::GRACE | Status::DELAY)) => tokio::time::sleep(RETRY).await,
+                Some(Err(error)) if !means_restart(&error) => panic!("worker {}: {error}", self.number),
+                _ => self.recover().await,
+            }
+        }
+    }
+
+    async fn recover(&mut self) {
+        for attempt in 1.. {
+            let epoch = self.heads.epoch.load(Ordering::SeqCst);
+            // A slow machine gets more time at each attempt.
+            match tokio::time::timeout(RECOVERY_STEP * attempt, self.try_recover()).await {
+                Ok(Ok(())) => {
+                    self.epoch = epoch;
+                    return;
+                }
+                Ok(Err(error)) if is_loss_of_state(&error) => panic!("worker {} cannot reclaim: {error}", self.number),
+                _ => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+
+    async fn try_recover(&mut self) -> Result<(), Error> {
+        let client = connect(self.number).await?;
+        if client.id() != self.opened_by {
+            client.reclaim_open(&mut self.files.own).await?;
+            client.reclaim_open(&mut self.files.shared).await?;
+            if let Some(lock) = &mut self.lock {
+                *lock = client.reclaim_lock(&mut self.files.shared, &owner(self.number), LockType::Write, 0, RECORD_LEN).await?;
+            }
+            self.opened_by = client.id();
+        }
+        self.client = client;
+        complete_reclaims(&self.client).await
+    }
+
+    /// Reads every acknowledged change back, from the files themselves.
+    pub(super) fn verify(&self, data: &Path) {
+        let own = fs::read(data.join(own_name(self.number))).expect("the worker's file");
+        for number in 0..self.acknowledged {
+            if number % CHANGES == 0 {
+                let at = (number * RECORD_LEN) as usize;
+                assert_eq!(own.get(at..at + 8), Some(&number.to_be_bytes()[..]), "record {number} is lost");
+            } else if number % CHANGES == 1 {
+                assert!(data.join(created_name(self.number, number)).exists(), "file {number} is lost");
+            }
+        }
+    }
+}
+
+impl Ledger {
+    pub(super) fn verify(&self, data: &Path) {
+        let shared = fs::read(data.join("shared")).expect("the shared file");
+        assert_eq!(shared.get(..8), Some(&self.counter.load(Ordering::SeqCst).to_be_bytes()[..]), "the last increment is lost");
+    }
+}
+
+async fn open_files(number: usize) -> Result<(Client, Files), Error> {
+    let client = connect(number).await?;
+    complete_reclaims(&client).await?;
+    let directory = client.walk(b"export").await?.handle;
+    let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+    let own = client.open(&directory, own_name(number).as_bytes(), ShareAccess::BOTH, Some(&mode)).await?;
+    let shared = client.open(&directory, b"shared", ShareAccess::BOTH, Some(&mode)).await?;
+    Ok((client, Files { directory, own, shared }))
+}
+
+/// An earlier attempt may have done it.
+async fn complete_reclaims(client: &Client) -> Result<(), Error> {
+    match client.reclaim_complete().await {
+        Err(error) if error.status() == Some(Status::COMPLETE_ALREADY) => Ok(()),
+        completed => completed,
+    }
+}
+
+async fn connect(number: usize) -> Result<Client, Error> {
+    let identity = Identity::new(format!("failover worker {number}").into_bytes(), Verifier([7; 8]));
+    let identity = Identity { reclaim_complete: false, ..identity };
+    Client::connect(Config::new(Heads::address(), 2, identity, Plain::sys(&AuthSys::default()))).await
+}
+
+async fn write(client: &Client, file: &OpenFile, offset: u64, number: u64) -> Result<(), Error> {
+    let mut record = [0; RECORD_LEN as usize];
+    record[..8].copy_from_slice(&number.to_be_bytes());
+    match client.write(file, offset, &record, StableHow::FileSync).await? {
+        (count, ..) if u64::from(count) == RECORD_LEN => Ok(()),
+        _ => Err(Error::Lost),
+    }
+}
+
+fn means_restart(error: &Error) -> bool {
+    let statuses = [Status::BADSESSION, Status::DEADSESSION, Status::STALE_CLIENTID];
+    error.status().map_or(!matches!(error, Error::Mismatch(_) | Error::Unreadable(_)), |status| statuses.contains(&status))
+}
+
+fn is_loss_of_state(error: &Error) -> bool {
+    let statuses = [Status::NO_GRACE, Status::RECLAIM_BAD, Status::RECLAIM_CONFLICT, Status::DENIED, Status::STALE];
+    error.status().is_some_and(|status| statuses.contains(&status))
+}
+
+fn own_name(worker: usize) -> String {
+    format!("own-{worker}")
+}
+
+fn created_name(worker: usize, number: u64) -> String {
+    format!("created-{worker}-{number}")
+}
+
+fn owner(worker: usize) -> Vec<u8> {
+    format!("owner {worker}").into_bytes()
+}
+
+const RECORD_LEN: u64 = 64;
+
+/// Changes of one turn of [`Worker::work`].
+const CHANGES: u64 = 3;
+
+const RETRY: Duration = Duration::from_millis(20);
+const LOCK_POLL: Duration = Duration::from_millis(30);
+const RECOVERY_STEP: Duration = Duration::from_secs(2);
