@@ -158,7 +158,7 @@ fn job_of_thirty_days_has_valid_tickets_in_each_minute() {
             }
         } else if quiet_minutes > 0 {
             quiet_minutes -= 1;
-        } else if next(&mut seed) % 200 == 0 {
+        } else if next(&mut seed).is_multiple_of(200) {
             outage_minutes = 1 + next(&mut seed) % OUTAGE_MINUTES_MAX;
             outages += 1;
             match next(&mut seed) % 3 {
