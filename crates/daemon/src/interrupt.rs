@@ -9,16 +9,28 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 pub fn watch() -> io::Result<()> {
-    watch_with(None::<fn()>)
+    watch_with(hold()?, None::<fn()>)
 }
 
 /// As [`watch`], but SIGHUP makes the process read a configuration anew.
 pub fn watch_and_reload(reload: impl Fn() + Send + 'static) -> io::Result<()> {
-    watch_with(Some(reload))
+    hold()?.watch_and_reload(reload)
 }
 
-fn watch_with(reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+/// Signals from now on wait for [`HeldSignals::watch_and_reload`].
+pub fn hold() -> io::Result<HeldSignals> {
+    Signals::new([SIGINT, SIGTERM, SIGHUP]).map(HeldSignals)
+}
+
+pub struct HeldSignals(Signals);
+
+impl HeldSignals {
+    pub fn watch_and_reload(self, reload: impl Fn() + Send + 'static) -> io::Result<()> {
+        watch_with(self, Some(reload))
+    }
+}
+
+fn watch_with(HeldSignals(mut signals): HeldSignals, reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             if signal == SIGHUP

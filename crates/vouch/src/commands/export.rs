@@ -220,8 +220,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut config = config(args, state, passed);
     config.shared = shared;
     let lease = wait_for_turn(&mut config)?;
+    let signals = interrupt::hold().at("signals")?;
     let server = Server::open(config, lease)?;
-    interrupt::watch_and_reload(server.reload()).at("signals")?;
+    signals.watch_and_reload(server.reload()).at("signals")?;
     for comment in server.warnings() {
         tracing::warn!("{comment}");
     }
