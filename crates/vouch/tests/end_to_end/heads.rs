@@ -59,13 +59,14 @@ fn heads_of_a_tree_report_the_same_identities() {
         world.write(&format!("src/{deep}"), "deep");
         world.publish();
         let new = start_head(&world, "new", &database(&world), &READ_ONLY);
-        let through_new = connect(new.address, 2, "test", 0).await.expect("the client connects");
         let mut left = 300;
         while through_old.walk(paths[6].as_bytes()).await.is_err() {
             left -= 1;
             assert!(left > 0, "the next revision does not appear");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+        // Not before: its lease would end during the wait.
+        let through_new = connect(new.address, 2, "test", 0).await.expect("the client connects");
         for path in paths {
             assert_eq!(attributes_of(&through_old, path).await, attributes_of(&through_new, path).await, "{path}");
         }
