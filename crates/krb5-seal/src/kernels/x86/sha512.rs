@@ -1,5 +1,5 @@
 //! SHA-512 of one message, two blocks at a time: the schedules of both in vectors, the rounds in
-//! integer registers. Without the second block, vectors would take a third of the time.
+//! integer registers.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -101,14 +101,6 @@ macro_rules! round {
         $bc = ab;
         $s[H] = t1.wrapping_add(big0).wrapping_add(majority);
     }};
-}
-
-macro_rules! forty_times {
-    ($step:ident) => {
-        forty_times!(@ $step 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29
-            30 31 32 33 34 35 36 37 38 39)
-    };
-    (@ $step:ident $($g:literal)*) => { $($step!($g);)* };
 }
 
 /// Hashes the first block and computes the schedule of the second.

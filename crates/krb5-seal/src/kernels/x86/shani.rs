@@ -112,26 +112,7 @@ unsafe fn sha1_wide<const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: us
                 }
             };
         }
-        four!(0);
-        four!(1);
-        four!(2);
-        four!(3);
-        four!(4);
-        four!(5);
-        four!(6);
-        four!(7);
-        four!(8);
-        four!(9);
-        four!(10);
-        four!(11);
-        four!(12);
-        four!(13);
-        four!(14);
-        four!(15);
-        four!(16);
-        four!(17);
-        four!(18);
-        four!(19);
+        twenty_times!(four);
         for lane in 0..N {
             e[lane] = _mm_sha1nexte_epu32(e[lane], e_before[lane]);
             abcd[lane] = _mm_add_epi32(abcd[lane], abcd_before[lane]);

@@ -100,26 +100,7 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
                 }
             };
         }
-        interleave!(0);
-        interleave!(1);
-        interleave!(2);
-        interleave!(3);
-        interleave!(4);
-        interleave!(5);
-        interleave!(6);
-        interleave!(7);
-        interleave!(8);
-        interleave!(9);
-        interleave!(10);
-        interleave!(11);
-        interleave!(12);
-        interleave!(13);
-        interleave!(14);
-        interleave!(15);
-        interleave!(16);
-        interleave!(17);
-        interleave!(18);
-        interleave!(19);
+        twenty_times!(interleave);
         for lane in 0..N {
             e[lane] = _mm_sha1nexte_epu32(e[lane], e_before[lane]);
             abcd[lane] = _mm_add_epi32(abcd[lane], abcd_before[lane]);
