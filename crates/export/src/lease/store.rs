@@ -2,7 +2,7 @@
 //! or renamed file to all heads at once, as local and cluster file systems do.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -43,8 +43,9 @@ impl LeaseStore {
 
     pub(super) fn read(&self, epoch: Epoch) -> io::Result<Option<LeaseRecord>> {
         let path = self.path(epoch);
-        match fs::read_to_string(&path) {
-            Ok(text) => match LeaseRecord::parse(&text).filter(|record| record.epoch == epoch) {
+        let mut text = String::new();
+        match File::open(&path).and_then(|file| file.take(RECORD_LEN_MAX).read_to_string(&mut text)) {
+            Ok(_) => match LeaseRecord::parse(&text).filter(|record| record.epoch == epoch) {
                 Some(record) => Ok(Some(record)),
                 None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: not a lease record", path.display()))),
             },
@@ -111,6 +112,9 @@ impl Drop for LeaseStore {
 const PREFIX: &str = "epoch-";
 
 const READ_TRIES_MAX: usize = 10;
+
+/// With the names of hundreds of heads.
+const RECORD_LEN_MAX: u64 = 64 << 10;
 
 /// statfs(2).
 const NFS_SUPER_MAGIC: i64 = 0x6969;

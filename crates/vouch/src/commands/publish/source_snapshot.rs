@@ -77,7 +77,11 @@ impl BtrfsSnapshot {
             return Err(Failure::new(source.display(), busy).cure("publish again when it has ended"));
         }
         let path = source.join(MADE);
-        if path.symlink_metadata().is_ok() {
+        if let Ok(left) = path.symlink_metadata() {
+            // The program would follow a link to a subvolume elsewhere.
+            if !left.is_dir() || !is_subvolume(&path) {
+                return Err(Failure::input(path.display(), "no snapshot of an interrupted publication").cure("remove it"));
+            }
             btrfs(&["subvolume", "delete"], &[&path])?;
         }
         btrfs(&["subvolume", "snapshot", "-r"], &[source, &path])?;
