@@ -99,7 +99,7 @@ fn listens(address: SocketAddr) -> Finding {
     }
 }
 
-/// Whether the keytab has a key of the service nfs, and only its owner may read it.
+/// Checks that the keytab has a key of the service nfs, and that only its owner may read it.
 pub fn check_keytab(keytab: &Path) -> Finding {
     check_keytab_for(keytab, SERVICE)
 }

@@ -104,7 +104,7 @@ impl Renewer {
         self.driver.step()?;
         match self.driver.machine.serves_until_ns() {
             None => Err(Loss::TakenOver),
-            now_ns if now_ns == before_ns => Ok(()),
+            until_ns if until_ns == before_ns => Ok(()),
             Some(until_ns) => self.extend(timer, until_ns).map_err(|_| Loss::Expired),
         }
     }

@@ -280,7 +280,7 @@ impl World {
 
     fn kill(&mut self, n: usize, now: u64) {
         let restart = now + self.random.below(2 * LEASE_NS);
-        // What the storage has accepted is still carried out.
+        // The storage completes a write that it has received.
         if let Turn::Effect { step, .. } = std::mem::replace(&mut self.heads[n].turn.1, Turn::Start)
             && !matches!(step, Step::ReadLatest | Step::Read(_))
         {

@@ -1,6 +1,6 @@
 //! A record of one fragment is a slice of the receive buffer; WRITE data goes from there to the
-//! file. An announced length allocates nothing. What a connection keeps is charged to its address;
-//! it keeps a whole buffer only for more than [`HELD_COPY_LEN_MAX`] of a record.
+//! file. An announced length allocates nothing. Bytes that a connection keeps count against the
+//! quota of its address. It keeps a whole buffer only for more than [`HELD_COPY_LEN_MAX`] of a record.
 
 use std::collections::VecDeque;
 use std::io;

@@ -90,8 +90,8 @@ impl Replica {
         }
     }
 
-    /// Whether this is the replica of a location at an address. A URL is a replica by itself; TLS
-    /// and clear text are two.
+    /// True if this replica has this location and address. A URL needs no address. TLS and clear
+    /// text are two replicas.
     pub(super) fn is_at(&self, host: &str, address: SocketAddr) -> bool {
         if url::is_url(host) {
             return self.host == host;

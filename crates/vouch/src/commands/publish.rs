@@ -127,7 +127,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         snapshot: snapshot.as_ref().map(|snapshot| snapshot.options),
         ..Options::new(args.source, name, when::now_s(), duration_s)
     };
-    // What lies in the live directory lies in its snapshots.
+    // A database or key in the live directory is also in its snapshots.
     vouch_tree_publish::check_outside_source(&options, &db, &args.keys)?;
     let source = snapshot.as_ref().map_or_else(|| options.source.clone(), |snapshot| snapshot.path.clone());
     let options = Options { source, ..options };

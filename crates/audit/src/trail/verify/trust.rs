@@ -1,5 +1,5 @@
-//! How far a trail must extend, by the checkpoint, the key file, external checkpoints and retention
-//! records.
+//! The first and the last record that a trail must have. The checkpoint, the key file, external
+//! checkpoints and retention records prove them.
 
 use std::fmt;
 use std::io;
