@@ -17,7 +17,7 @@ use crate::error::{OpError, OpResult};
 use crate::files::file_ref::{FileRef, Object};
 use crate::files::open_file::{handle_of, wrong_type};
 use crate::files::open_handle::{OpenHandle, OpenState};
-use crate::state::{Claim, ClientKey, DelegationExtensions, Granted, OpenCall, Opened, OwnerKind, Share, Terms, Want};
+use crate::state::{Claim, ClientKey, DelegationExtensions, Granted, OpenCall, Opened, Share, Terms, Want};
 
 #[derive(Clone, Copy)]
 struct OpenRequest<'a> {
@@ -49,7 +49,8 @@ pub(crate) fn open(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>) -> Op
         }
     };
     let owner = owner_key(context, args.owner.owner.0);
-    in_turn(context, |state| state.owner_turn(client, OwnerKind::Open, &owner, args.seq), |context| execute(context, args, client, &owner))
+    let reclaims = matches!(args.claim, OpenClaim::Previous(_));
+    in_turn(context, |state| state.owner_turn(client, &owner, args.seq, reclaims), |context| execute(context, args, client, &owner))
 }
 
 fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: ClientKey, owner: &[u8]) -> OpResult {

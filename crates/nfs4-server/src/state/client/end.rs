@@ -31,7 +31,7 @@ impl<F: Clone> State<F> {
         let v41 = client.v41_mut().ok_or(Status::NOTSUPP)?;
         // §18.51.3: the second call gets COMPLETE_ALREADY.
         if v41.reclaim_complete {
-            return Err(Status::COMPLETE_ALREADY);
+            return if std::mem::take(&mut v41.reclaims_again) { Ok(()) } else { Err(Status::COMPLETE_ALREADY) };
         }
         v41.reclaim_complete = true;
         self.record(key, false);

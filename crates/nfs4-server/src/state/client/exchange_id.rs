@@ -90,7 +90,15 @@ impl<F: Clone> State<F> {
         }
         // §18.36.4.
         let next = CreateSeq(1);
-        let v41 = V41 { sessions: Vec::new(), next, last: None, protection, reclaim_complete: false, implementation: None };
+        let v41 = V41 {
+            sessions: Vec::new(),
+            next,
+            last: None,
+            protection,
+            reclaim_complete: false,
+            reclaims_again: false,
+            implementation: None,
+        };
         let key = self.add_client(&args.owner.id, args.owner.verifier, credential, VersionState::V41(Box::new(v41)), now)?;
         self.name_implementation(key, args);
         Ok(self.exchanged(key))

@@ -104,6 +104,8 @@ pub(in crate::state) struct V41 {
     pub(in crate::state) last: Option<CreateSessionOk>,
     pub(in crate::state) protection: Protection,
     pub(in crate::state) reclaim_complete: bool,
+    /// See [`State::start_over`](crate::state::tables::State::start_over).
+    pub(in crate::state) reclaims_again: bool,
     pub(in crate::state) implementation: Option<Box<str>>,
 }
 

@@ -26,7 +26,10 @@ impl<F: Clone> State<F> {
         self.client(call.client)?;
         match call.claim {
             Claim::New => self.admit_new(call.client)?,
-            Claim::Previous(_) => self.admit_reclaim(call.client, !call.only_reads_tree())?,
+            Claim::Previous(_) => {
+                self.admit_reclaim(call.client, !call.only_reads_tree())?;
+                self.start_over(call.client);
+            }
             Claim::Delegated(stateid) => {
                 self.admit_new(call.client)?;
                 self.delegation_allows(call.client, &stateid, &call.file, call.share)?;

@@ -101,16 +101,19 @@ impl<F: Clone> State<F> {
         any
     }
 
-    /// The next number is new, the last one is a retry, and any number starts a new owner.
+    /// OPEN. The next number is new, the last one is a retry, and any number starts a new owner.
     /// BAD_SEQID otherwise, DELAY while a call is in progress.
-    pub(crate) fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
-        let key = self.owner(client, kind, name)?;
+    ///
+    /// A client that reclaims holds no state of this server. If the server still has some, the client
+    /// was at another server in between, and its owner starts over.
+    pub(crate) fn owner_turn(&mut self, client: ClientKey, name: &[u8], seq: OwnerSeq, reclaims: bool) -> Result<OwnerTurn, Status> {
+        let key = self.owner(client, OwnerKind::Open, name)?;
         let owner = &self.owners[key];
         let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
         // An unconfirmed owner may start over with any number and loses its opens (§16.18.5). An
         // owner without opens may repeat the number: clients that got SYMLINK use it elsewhere.
         let follows = seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
-        if sequencer.begun && !sequencer.confirmed && !sequencer.busy && !follows {
+        if sequencer.begun && (!sequencer.confirmed || reclaims) && !sequencer.busy && !follows {
             self.restart_owner(key);
         }
         self.turn(key, seq)

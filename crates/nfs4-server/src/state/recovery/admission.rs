@@ -5,9 +5,10 @@ use vouch_nfs4::Status;
 use crate::access::network::Network;
 use crate::state::client::credential::{Credential, Family};
 use crate::state::client::record::Client;
-use crate::state::effect::StateEffect;
+use crate::state::effect::{Loss, StateEffect};
 use crate::state::hash::Map;
-use crate::state::id::ClientKey;
+use crate::state::id::{ClientKey, SessionKey};
+use crate::state::slab::Ended;
 use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
@@ -73,6 +74,26 @@ impl<F: Clone> State<F> {
         match client.may_reclaim {
             true => Ok(()),
             false => Err(Status::RECLAIM_BAD),
+        }
+    }
+
+    /// A 4.1 client that reclaims after RECLAIM_COMPLETE was at another server of the same published
+    /// tree in between, and knows nothing of its state and sessions here. Linux waits 5 s at each open
+    /// whose stateid does not begin with number 1.
+    pub(in crate::state) fn start_over(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        let Some(v41) = client.v41_mut().filter(|v41| v41.reclaim_complete && !v41.reclaims_again) else { return };
+        v41.reclaims_again = true;
+        let unused = |&session: &SessionKey| self.sessions[session].connections.is_empty();
+        let sessions: Vec<_> = v41.sessions.iter().copied().filter(unused).collect();
+        let delegations: Vec<_> = client.delegations.drain().collect();
+        let owners: Vec<_> = client.open_owners.values().copied().collect();
+        sessions.into_iter().for_each(|session| self.remove_session(session));
+        delegations.into_iter().for_each(|state| self.drop_delegation(state, Ended::Freed, Some(Loss::Restarted)));
+        for owner in owners {
+            let opens: Vec<_> = self.owners[owner].states.values().copied().collect();
+            opens.into_iter().for_each(|open| self.drop_open(open, Ended::Freed, Some(Loss::Restarted)));
+            self.remove_owner_if_idle(owner);
         }
     }
 

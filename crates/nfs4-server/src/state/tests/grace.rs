@@ -468,7 +468,14 @@ fn moved_client_reclaims_what_only_reads_a_tree() {
         assert!(lock(&mut fixture, Mode::Shared, true).is_ok());
         reclaim_complete_for(&mut fixture, &moved);
         // The client was at another server meanwhile.
-        assert!(claim(&mut fixture, in_tree, share(1, 0)).is_ok());
+        fixture.state.connection_closed(moved.connection);
+        let back = fixture.reclaiming_peer("moved", 1);
         assert_eq!(claim(&mut fixture, file(1), share(1, 0)), Err(Status::NO_GRACE));
+        assert_eq!(claim(&mut fixture, in_tree, share(1, 0)).map(|stateid| stateid.seq.0), Ok(1));
+        assert_eq!(claim(&mut fixture, in_tree, share(1, 2)).map(|stateid| stateid.seq.0), Ok(2));
+        let totals = fixture.state.totals();
+        assert_eq!((back.client, totals.sessions, totals.opens, totals.locks), (moved.client, 1, 1, 0));
+        reclaim_complete_for(&mut fixture, &moved);
+        assert_eq!(fixture.state.reclaim_complete(moved.client, false), Err(Status::COMPLETE_ALREADY));
     }
 }

@@ -46,7 +46,7 @@ fn v40_client_from(fixture: &mut Fixture, last: u8, name: &'static str) -> Peer 
 }
 
 fn begin_owner_call(fixture: &mut Fixture, peer: &Peer, seq: u32) -> Result<OwnerTurn, Status> {
-    fixture.state.owner_turn(peer.client, OwnerKind::Open, b"owner", OwnerSeq(seq))
+    fixture.state.owner_turn(peer.client, b"owner", OwnerSeq(seq), false)
 }
 
 pub(super) fn finish_owner_call(fixture: &mut Fixture, turn: OwnerTurn, status: Status, op: u32) {
@@ -169,6 +169,21 @@ fn unconfirmed_owner_may_start_again_or_repeat_seqid() {
 }
 
 #[test]
+fn owner_that_reclaims_at_a_server_with_its_state_starts_over() {
+    let (mut fixture, peer) = with_v40_client();
+    confirmed_open(&mut fixture, &peer);
+    assert_eq!(begin_owner_call(&mut fixture, &peer, 0), Err(Status::BAD_SEQID));
+    let reclaim = fixture.state.owner_turn(peer.client, b"owner", OwnerSeq(0), true).unwrap();
+    assert_eq!(fixture.state.totals().opens, 0);
+    fixture.open_as(&peer, "owner", 1, share(1, 0), Claim::New, Want::Unstated).unwrap();
+    finish_owner_call(&mut fixture, reclaim, Status::OK, 18);
+    // A retry and the next reclaim keep what is reclaimed.
+    assert!(matches!(fixture.state.owner_turn(peer.client, b"owner", OwnerSeq(0), true), Ok(OwnerTurn::Replay(_))));
+    fixture.state.owner_turn(peer.client, b"owner", OwnerSeq(1), true).unwrap();
+    assert_eq!(fixture.state.totals().opens, 1);
+}
+
+#[test]
 fn lock_owner_has_its_own_seqid_and_is_released() {
     let (mut fixture, peer) = with_v40_client();
     let stateid = confirmed_open(&mut fixture, &peer);
@@ -230,7 +245,7 @@ fn owners_of_failed_calls_are_forgotten() {
     let (mut fixture, peer) = with_v40_client();
     let confirmed = confirmed_open(&mut fixture, &peer);
     for number in 0..100u32 {
-        let turn = fixture.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap();
+        let turn = fixture.state.owner_turn(peer.client, &number.to_be_bytes(), OwnerSeq(1), false).unwrap();
         finish_owner_call(&mut fixture, turn, Status::NOENT, 18);
     }
     assert_eq!(fixture.state.owners.len(), 1);
@@ -246,7 +261,7 @@ fn owner_quota_of_source_leaves_room_for_others() {
     let [a, another, b, c] =
         [(1, "a"), (1, "another name"), (2, "b"), (3, "c")].map(|(last, name)| v40_client_from(&mut fixture, last, name));
     let begin_until_refused = |fixture: &mut Fixture, peer: &Peer| {
-        let mut begin = |number: u32| fixture.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1));
+        let mut begin = |number: u32| fixture.state.owner_turn(peer.client, &number.to_be_bytes(), OwnerSeq(1), false);
         (0..1000).take_while(|&number| begin(number).is_ok()).count()
     };
     assert_eq!(
@@ -266,12 +281,12 @@ fn idle_owner_scan_is_rate_limited() {
     finish_owner_call(&mut fixture, third, Status::OK, 4);
     let fourth = begin_owner_call(&mut fixture, &peer, 4).unwrap();
     for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
-        fixture.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap();
+        fixture.state.owner_turn(peer.client, &number.to_be_bytes(), OwnerSeq(1), false).unwrap();
     }
-    assert_eq!(fixture.state.owner_turn(peer.client, OwnerKind::Open, b"one more", OwnerSeq(1)), Err(Status::RESOURCE));
+    assert_eq!(fixture.state.owner_turn(peer.client, b"one more", OwnerSeq(1), false), Err(Status::RESOURCE));
     finish_owner_call(&mut fixture, fourth, Status::NOENT, 18);
     let mut refused = 0;
-    while fixture.state.owner_turn(peer.client, OwnerKind::Open, b"one more", OwnerSeq(1)).is_err() {
+    while fixture.state.owner_turn(peer.client, b"one more", OwnerSeq(1), false).is_err() {
         refused += 1;
     }
     assert_eq!(refused, limits::OWNER_SCAN_INTERVAL - 1);
@@ -306,7 +321,7 @@ pub(super) fn open_by(fixture: &mut Fixture, peer: &Peer, name: &str, principal:
 pub(super) fn try_open_by(fixture: &mut Fixture, peer: &Peer, name: &str, principal: Option<&str>) -> Result<Stateid, Status> {
     let opener = principal.map(Arc::from);
     let call = OpenCall { opener: opener.as_ref(), ..open_call(peer, name.as_bytes(), 1, share(3, 0)) };
-    let first = fixture.state.owner_turn(peer.client, OwnerKind::Open, name.as_bytes(), OwnerSeq(1)).unwrap();
+    let first = fixture.state.owner_turn(peer.client, name.as_bytes(), OwnerSeq(1), false).unwrap();
     let opened = fixture.state.open(&call, fixture.handle.clone(), share(3, 0), fixture.now);
     finish_owner_call(fixture, first, opened.as_ref().map_or_else(|status| *status, |_| Status::OK), 18);
     let opened = opened?.stateid;

@@ -93,7 +93,7 @@ fn idle_owners_of_other_principal_are_evicted() {
     let open = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
         let name = internal_owner_name(&number.to_be_bytes(), Some(&"mallory@R".into()));
-        let turn = fixture.state.owner_turn(peer.client, OwnerKind::Open, &name, vouch_nfs4::OwnerSeq(1)).unwrap();
+        let turn = fixture.state.owner_turn(peer.client, &name, vouch_nfs4::OwnerSeq(1), false).unwrap();
         finish_owner_call(&mut fixture, turn, Status::OK, 18);
     }
     assert!(try_open_by(&mut fixture, &peer, "second alice owner", Some("alice@R")).is_ok());
