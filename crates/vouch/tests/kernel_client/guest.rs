@@ -42,9 +42,13 @@ impl Network {
     /// Gives this machine a second address in the network.
     pub(crate) fn add_address(&self) -> String {
         let address = format!("10.77.{}.3", self.index);
-        let status = Command::new("ip").args(["addr", "add", &format!("{address}/24"), "dev", &format!("vouchtap{}", self.index)]).status();
+        let status = Command::new("ip").args(["addr", "add", &format!("{address}/24"), "dev", &self.device()]).status();
         assert!(status.expect("ip").success(), "a second address");
         address
+    }
+
+    pub(crate) fn device(&self) -> String {
+        format!("vouchtap{}", self.index)
     }
 
     /// Drops all packets, by removing this machine's address. (If its device were down, the guest
@@ -59,7 +63,7 @@ impl Network {
 
     fn change_address(&self, change: &str) {
         let address = format!("{}/24", self.address);
-        let status = Command::new("ip").args(["addr", change, &address, "dev", &format!("vouchtap{}", self.index)]).status();
+        let status = Command::new("ip").args(["addr", change, &address, "dev", &self.device()]).status();
         assert!(status.expect("ip").success(), "address {change}");
     }
 }
@@ -96,6 +100,12 @@ impl Guest {
         self
     }
 
+    /// An argument of the kernel.
+    pub(crate) fn argument(mut self, argument: &str) -> Guest {
+        self.command.args(["-a", argument]);
+        self
+    }
+
     pub(crate) fn limit(mut self, seconds: u32) -> Guest {
         self.command.args(["-t", &seconds.to_string()]);
         self
@@ -112,25 +122,37 @@ impl Guest {
 
     pub(crate) fn start(mut self, script: &str) -> RunningGuest {
         let child = self.command.arg(work(script)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        RunningGuest { child: child.expect("the guest's script") }
+        RunningGuest { child: Some(child.expect("the guest's script")) }
     }
 }
 
 pub(crate) struct RunningGuest {
-    child: Child,
+    /// None after its end.
+    child: Option<Child>,
 }
 
 impl RunningGuest {
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_some()
+        self.child.as_mut().is_none_or(|child| child.try_wait().expect("a child").is_some())
     }
 
     /// The guest must succeed. Returns its output.
-    pub(crate) fn ok(self) -> String {
-        let out = self.child.wait_with_output().expect("the guest's script was started");
+    pub(crate) fn ok(mut self) -> String {
+        let child = self.child.take().expect("it has not ended");
+        let out = child.wait_with_output().expect("the guest's script was started");
         let output_text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success(), "{}: {output_text}{}", out.status, String::from_utf8_lossy(&out.stderr));
         output_text
+    }
+}
+
+impl Drop for RunningGuest {
+    /// The script ends its guest when it is told to terminate.
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM);
+            let _ = child.wait();
+        }
     }
 }
 

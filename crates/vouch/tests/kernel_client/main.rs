@@ -11,6 +11,7 @@ mod kerberos;
 mod kill_on_drop;
 #[path = "../kerberos/ldap.rs"]
 mod ldap;
+mod memory;
 #[path = "../end_to_end/moving_address.rs"]
 #[allow(dead_code, reason = "tests without a guest use the rest")]
 mod moving_address;
