@@ -129,6 +129,7 @@ fn job_works_through_rpc_gssd_longer_than_its_tickets_live() {
     memory.create("searched-again");
     assert!(left.iter().all(|count| *count == 0), "session keys of ended tickets are left in the node's memory: {left:?}");
     let out = guest.ok();
+    println!("{out}");
     for what in ["the job without tickets of the broker failed", "worked to the end", "others are refused", "access ended with the job"] {
         assert!(out.contains(&format!("ok: {what}")), "{what}: {out}");
     }
