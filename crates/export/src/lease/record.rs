@@ -67,7 +67,10 @@ impl LeaseRecord {
             NO_HEAD => Vec::new(),
             names => names.split(',').map(|name| is_head_name(name).then(|| name.to_owned())).collect::<Option<_>>()?,
         };
-        lines.next().is_none().then_some(LeaseRecord { epoch, head, process, renewal, tenure, before })
+        let record = LeaseRecord { epoch, head, process, renewal, tenure, before };
+        // Numbers have one form: no sign, no leading zeros.
+        let is_in_range = (1..=NUMBER_MAX).contains(&epoch.0) && renewal <= NUMBER_MAX;
+        (lines.next().is_none() && is_in_range && record.to_text() == text).then_some(record)
     }
 }
 
@@ -76,6 +79,9 @@ pub(crate) fn is_head_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain) && !name.starts_with(['.', '-'])
 }
+
+/// Of epochs and renewals. A takeover each millisecond reaches it in 292 million years.
+const NUMBER_MAX: u64 = i64::MAX as u64;
 
 const NO_HEAD: &str = "-";
 const FIRST_LINE: &str = "vouch export lease 1";
@@ -97,9 +103,28 @@ mod tests {
                 assert_eq!(LeaseRecord::parse(&format!("{text}\n")), None);
             }
         }
-        let golden = "vouch export lease 1\nepoch 2\nhead b\nprocess 0000000000000001\nrenewal 0\ntenure claimed\nbefore a\n";
+        let golden: String = include_str!("../../tests/golden/lease-record.hex").split_whitespace().collect();
+        let golden = data_encoding::HEXLOWER.decode(golden.as_bytes()).unwrap();
         let (head, before, tenure) = ("b".to_owned(), vec!["a".to_owned()], Tenure::Claimed);
-        assert_eq!(LeaseRecord { epoch: Epoch(2), head, process: 1, renewal: 0, tenure, before }.to_text(), golden);
+        assert_eq!(LeaseRecord { epoch: Epoch(2), head, process: 1, renewal: 0, tenure, before }.to_text().as_bytes(), golden);
+    }
+
+    #[test]
+    fn number_in_another_form_or_out_of_range_is_refused() {
+        let text = |epoch: &str, process: &str, renewal: &str| {
+            format!("{FIRST_LINE}\nepoch {epoch}\nhead a\nprocess {process}\nrenewal {renewal}\ntenure active\nbefore -\n")
+        };
+        let process = "00000000000000ab";
+        assert!(LeaseRecord::parse(&text("7", process, "0")).is_some());
+        assert!(LeaseRecord::parse(&text("9223372036854775807", process, "9223372036854775807")).is_some());
+        for number in ["", "+7", "07", "-7", "7 ", "9223372036854775808", "18446744073709551615", "18446744073709551616"] {
+            assert_eq!(LeaseRecord::parse(&text(number, process, "0")), None, "epoch {number:?}");
+            assert_eq!(LeaseRecord::parse(&text("7", process, number)), None, "renewal {number:?}");
+        }
+        assert_eq!(LeaseRecord::parse(&text("0", process, "0")), None);
+        for number in ["ab", "+0000000000000ab", "00000000000000AB", "000000000000000ab"] {
+            assert_eq!(LeaseRecord::parse(&text("7", number, "0")), None, "process {number:?}");
+        }
     }
 
     #[test]
