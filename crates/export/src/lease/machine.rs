@@ -132,6 +132,19 @@ impl LeaseMachine {
         }
     }
 
+    /// This head serves next, as far as it knows. After the end of an earlier process of this head,
+    /// its peer may have the lead.
+    pub(crate) fn is_next(&self, now_ns: u64) -> bool {
+        match &self.phase {
+            Phase::Watching(Watch { seen: Some(seen), .. }) => {
+                let is_silent = now_ns.saturating_sub(seen.since_ns) >= self.times.suspect_ns;
+                seen.record.head != self.head && (seen.record.tenure == Tenure::Released || is_silent)
+            }
+            Phase::Holding(_) => true,
+            Phase::Watching(_) | Phase::Ended(_) => false,
+        }
+    }
+
     /// The record of this head's epoch.
     pub(crate) fn own(&self) -> Option<&LeaseRecord> {
         match &self.phase {
@@ -350,4 +363,27 @@ fn heads_through(record: &LeaseRecord) -> Vec<String> {
         heads.push(record.head.clone());
     }
     heads
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn silent_or_released_peer_makes_a_standby_the_next_head() {
+        let times = LeaseTimes::of(Duration::from_secs(10));
+        let is_next_after = |head: &str, tenure, silent_ns: u64| {
+            let mut machine = LeaseMachine::new("a".into(), 2, times, Fencing::None);
+            assert!(machine.next(1) == Step::ReadLatest && !machine.is_next(1));
+            let record = LeaseRecord { epoch: Epoch(4), head: head.into(), process: 1, renewal: 9, tenure, before: Vec::new() };
+            machine.done(StepResult::Read(Some(record)), 1);
+            machine.is_next(1 + silent_ns)
+        };
+        assert!(!is_next_after("b", Tenure::Active, times.suspect_ns - 1));
+        assert!(is_next_after("b", Tenure::Active, times.suspect_ns) && is_next_after("b", Tenure::Released, 0));
+        // The clients of this head's earlier process are still here.
+        assert!(!is_next_after("a", Tenure::Active, times.suspect_ns) && !is_next_after("a", Tenure::Released, 0));
+    }
 }

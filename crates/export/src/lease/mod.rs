@@ -15,8 +15,10 @@
 //! | `serving_right` | the check before each operation, reply and write |
 //! | `guarded_disk` | files that are written only while the lease holds |
 //! | `driver` | carries out the steps of `machine` |
+//! | `admission` | connections to a head that waits |
 //! | `standby`, `renewal` | a head that waits, and one that serves |
 
+mod admission;
 mod driver;
 mod fence;
 mod guarded_disk;
@@ -34,6 +36,7 @@ mod times;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use admission::admit;
 pub(crate) use guarded_disk::{GuardedDisk, GuardedFile};
 pub use renewal::HeldLease;
 pub(crate) use serving_right::ServingRight;

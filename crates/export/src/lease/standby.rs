@@ -12,9 +12,11 @@ use vouch_daemon::status::{DaemonKind, DaemonStatus};
 use vouch_daemon::status_server::{self, StatusListeners, StatusSource};
 use vouch_daemon::status_socket::StatusSocket;
 
+use super::admission::Admission;
 use super::driver::LeaseDriver;
 use super::machine::LeaseMachine;
 use super::renewal::HeldLease;
+use super::serving_right::clock_ns;
 use super::{LeaseError, SharedState};
 use crate::config::ExportConfig;
 use crate::error::ExportError;
@@ -31,10 +33,13 @@ use crate::state_directory::{self, control_path};
 pub fn wait_for_lease(config: &ExportConfig, shared: &SharedState, mut notify: impl FnMut(&str)) -> Result<HeldLease, ExportError> {
     state_directory::create(&config.state)?;
     let mut driver = LeaseDriver::open(shared, &config.state)?;
+    let failed = |source| LeaseError::System { doing: "sockets", source };
+    let mut admission = Admission::closed(&config.passed).map_err(failed)?;
     let reporter = StandbyReporter::start(config, shared)?;
     let mut line = String::new();
     loop {
         let active = driver.machine.serves_until_ns();
+        admission.set_open(active.is_some() || driver.machine.is_next(clock_ns())).map_err(failed)?;
         if let Some(until_ns) = active {
             reporter.stop();
             return Ok(HeldLease::new(driver, shared.head.clone(), until_ns)?);

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use vouch_daemon::{runtime_directory, service_manager};
 use vouch_export::{
     AuditConfig, ExportConfig, ExportError, ExportList, GroupSource, HeldLease, IdentityLives, Limits, Server, SharedState, Source,
-    TlsConfig, TlsFiles, UnknownPrincipal, wait_for_lease,
+    TlsConfig, TlsFiles, UnknownPrincipal, admit, wait_for_lease,
 };
 
 use vouch_krb5_seal::Kernels;
@@ -231,10 +231,13 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     server.run(interrupt::requested).map_err(Failure::from)
 }
 
-/// Returns at once without a shared state directory. Clients that reach a standby wait in the queue
-/// of its socket: a refusal would delay their next attempt.
+/// Returns at once without a shared state directory. A standby has its sockets before it serves: a
+/// refusal would delay a client's next attempt.
 fn wait_for_turn(config: &mut ExportConfig) -> Outcome<Option<HeldLease>> {
-    let Some(shared) = config.shared.clone() else { return Ok(None) };
+    let Some(shared) = config.shared.clone() else {
+        config.passed.iter().try_for_each(|listener| admit(listener)).at("passed sockets")?;
+        return Ok(None);
+    };
     for address in std::mem::take(&mut config.listen) {
         let bound = vouch_daemon::listener::bind_before_address_is_here(address);
         config.passed.push(Arc::new(bound.map_err(|source| ExportError::Listen { address, source })?));
