@@ -1,18 +1,23 @@
 //! Two heads in two network namespaces, with one state directory, one audit trail and one address.
 //! The active head is killed, stopped and shut down under load.
 //!
-//! `VOUCH_TEST_FAILOVERS`: number of faults.
+//! `VOUCH_TEST_FAILOVERS`: number of faults. `VOUCH_TEST_FAILOVER_KILLS`: so many kills, and no other
+//! fault.
 
 mod heads;
 mod instances;
 mod keepalived;
 mod network;
 mod reclaim;
+mod report;
 mod worker;
+
+use std::io::BufRead as _;
 
 use heads::{Active, Fault, Heads};
 use keepalived::Keepalived;
 use network::Network;
+use report::Injected;
 use worker::{Ledger, Worker};
 
 use crate::prelude::*;
@@ -20,6 +25,7 @@ use crate::prelude::*;
 const CHILD: &str = "VOUCH_TEST_FAILOVER_NETWORK";
 const SET_UP: &str = "VOUCH_TEST_FAILOVER_SET_UP";
 const COUNT: &str = "VOUCH_TEST_FAILOVERS";
+const KILLS: &str = "VOUCH_TEST_FAILOVER_KILLS";
 const WORKERS: usize = 4;
 
 #[test]
@@ -48,10 +54,10 @@ fn run_in_network(set_up: &str) {
     command.args(["netns", "exec", &network.client]).arg(std::env::current_exe().expect("this program"));
     command.args(["--exact", "failover::clients_process", "--nocapture"]);
     command.env(CHILD, network.names()).env(SET_UP, set_up);
-    let out = command.stdin(Stdio::null()).output().expect("ip(8)");
-    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{text}");
-    text.lines().filter(|line| line.starts_with("failover")).for_each(|line| println!("{line}"));
+    let mut child = KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("ip(8)"));
+    let lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+    lines.filter(|line| line.starts_with("failover")).for_each(|line| println!("{line}"));
+    assert!(child.wait().expect("the child ends").success(), "see the lines of the child");
 }
 
 /// The child in the clients' namespace; does nothing without its variable.
@@ -59,11 +65,15 @@ fn run_in_network(set_up: &str) {
 fn clients_process() {
     let Ok(names) = std::env::var(CHILD) else { return };
     let set_up = std::env::var(SET_UP).expect("from the parent");
-    let count = std::env::var(COUNT).ok().and_then(|text| text.parse().ok()).unwrap_or(4);
-    run_faults(Network::of(&names), &set_up, count);
+    let number = |variable| std::env::var(variable).ok().and_then(|text| text.parse().ok());
+    let faults: Vec<Fault> = match number(KILLS) {
+        Some(kills) => vec![Fault::Kill; kills],
+        None => FAULTS.into_iter().cycle().take(number(COUNT).unwrap_or(4)).collect(),
+    };
+    run_faults(Network::of(&names), &set_up, &faults);
 }
 
-fn run_faults(network: Network, set_up: &str, count: usize) {
+fn run_faults(network: Network, set_up: &str, faults: &[Fault]) {
     let world = Arc::new(TestSite::with_directories(&["data"]));
     let public = world.run_ok(["audit", "keygen", "trail"]);
     let mut options = vec!["--state-lease", "2s", "--audit", "trail", "--audit-policy", "block"].into_iter().map(str::to_owned).collect();
@@ -87,22 +97,25 @@ fn run_faults(network: Network, set_up: &str, count: usize) {
         progress.push(worker.progress.clone());
         tasks.push(runtime.spawn(worker.work()));
     }
-    let mut faults = Vec::new();
-    for number in 0..count {
-        let active = wait_for_progress(&heads, &progress, &tasks);
-        faults.push(inject(&heads, active, FAULTS[number % FAULTS.len()]));
+    let mut injected = Vec::new();
+    for (number, &fault) in faults.iter().enumerate() {
+        let active = wait_for_progress(&heads, &progress, &tasks, changes_before(number));
+        injected.push(inject(&heads, active, fault));
+        if (number + 1) % 100 == 0 {
+            println!("failover ({set_up}): {} faults until now", number + 1);
+        }
     }
-    wait_for_progress(&heads, &progress, &tasks);
+    wait_for_progress(&heads, &progress, &tasks, 6);
     ledger.stop.store(true, Ordering::SeqCst);
     let workers: Vec<Worker> = tasks.into_iter().map(|task| runtime.block_on(task).expect("a worker without a fault")).collect();
     heads.stop();
     tending.join().expect("the thread for the heads");
     heads.shut_down();
-    workers.iter().for_each(|worker| worker.verify(&world.path("data")));
-    ledger.verify(&world.path("data"));
-    let verified = world.run_ok(["audit", "verify", "--public", public.trim(), "trail"]);
-    report(&workers, &ledger, &faults, set_up);
-    println!("failover: audit trail: {}", verified.lines().next().unwrap_or_default());
+    let verified = world.run(["audit", "verify", "--public", public.trim(), "trail"]);
+    report::print_and_assert(&world, &workers, &ledger, &injected, set_up);
+    let verified = (verified.status.success(), String::from_utf8_lossy(&verified.stdout).into_owned());
+    println!("failover: audit trail: {}", verified.1.lines().next().unwrap_or_default());
+    assert!(verified.0, "the audit trail is broken: {}", verified.1);
 }
 
 struct KillHeads(Arc<Heads>);
@@ -132,54 +145,26 @@ fn wait_for_epoch(heads: &Heads, after: u64) -> Active {
     found.expect("just found")
 }
 
-/// Until every worker has made some changes.
-fn wait_for_progress(heads: &Heads, progress: &[Arc<AtomicU64>], tasks: &[tokio::task::JoinHandle<Worker>]) -> Active {
-    let goals: Vec<u64> = progress.iter().map(|count| count.load(Ordering::SeqCst) + 6).collect();
+/// Changes of each worker between two faults. Every eighth fault comes while clients reclaim.
+fn changes_before(fault: usize) -> u64 {
+    if fault % 8 == 7 { 0 } else { fault as u64 * 5 % 12 + 1 }
+}
+
+fn wait_for_progress(heads: &Heads, progress: &[Arc<AtomicU64>], tasks: &[tokio::task::JoinHandle<Worker>], changes: u64) -> Active {
+    let goals: Vec<u64> = progress.iter().map(|count| count.load(Ordering::SeqCst) + changes).collect();
     let is_reached = || progress.iter().zip(&goals).all(|(count, goal)| count.load(Ordering::SeqCst) >= *goal);
     let went_on = eventually(Duration::from_secs(600), || tasks.iter().any(|task| task.is_finished()) || is_reached());
     assert!(went_on && is_reached(), "the workers do not go on\n{}", heads.logs());
     wait_for_epoch(heads, 0)
 }
 
-fn inject(heads: &Heads, active: Active, fault: Fault) -> (Fault, Active, Instant) {
+fn inject(heads: &Heads, active: Active, fault: Fault) -> Injected {
     let pid = heads.pid(active.head);
     let at = heads.disturb(active, fault);
-    wait_for_epoch(heads, active.epoch);
+    let next = wait_for_epoch(heads, active.epoch);
+    println!("failover DBG fault on {active:?}, next {next:?} after {:.2}", at.elapsed().as_secs_f64());
     if fault == Fault::Stop {
         heads.continue_stopped(pid);
     }
-    (fault, active, at)
-}
-
-fn report(workers: &[Worker], ledger: &Ledger, faults: &[(Fault, Active, Instant)], set_up: &str) {
-    let changes: u64 = workers.iter().map(|worker| worker.acknowledged).sum();
-    println!(
-        "failover ({set_up}): {} faults: {changes} changes acknowledged, 0 lost; {} locks granted, 0 twice",
-        faults.len(),
-        ledger.granted.load(Ordering::SeqCst)
-    );
-    let changes_of: Vec<_> = workers.iter().map(|worker| &worker.first_changes).collect();
-    let locks_of: Vec<_> = workers.iter().map(|worker| &worker.first_locks).collect();
-    for fault in [Fault::Kill, Fault::Stop, Fault::Shutdown] {
-        let of_kind = || faults.iter().filter(|(kind, ..)| *kind == fault);
-        let changes = of_kind().flat_map(|fault| pauses_after(fault, &changes_of)).collect();
-        // The other workers wait for the one that gets the lock.
-        let locks = of_kind().filter_map(|fault| pauses_after(fault, &locks_of).into_iter().min()).collect();
-        print_pauses(fault, "changes, for each client", changes);
-        print_pauses(fault, "new locks, for the first client", locks);
-    }
-}
-
-/// From the fault to the first event of each worker in a later epoch.
-fn pauses_after((_, active, at): &(Fault, Active, Instant), events: &[&Vec<(u64, Instant)>]) -> Vec<Duration> {
-    let first =
-        |list: &&Vec<(u64, Instant)>| list.iter().find(|(epoch, _)| *epoch > active.epoch).map(|(_, first)| first.duration_since(*at));
-    events.iter().filter_map(first).collect()
-}
-
-fn print_pauses(fault: Fault, what: &str, mut pauses: Vec<Duration>) {
-    pauses.sort();
-    let Some(last) = pauses.len().checked_sub(1) else { return };
-    let at = |percent: usize| pauses[last * percent / 100].as_secs_f64();
-    println!("failover: {fault:?}, pause of {what}: p50 {:.2} s, p99 {:.2} s, most {:.2} s of {}", at(50), at(99), at(100), pauses.len());
+    Injected { fault, active, at }
 }
