@@ -13,6 +13,7 @@ use crate::certificates::{Authority, Holder};
 use crate::prelude::*;
 
 mod idle_memory;
+mod takeover;
 
 struct TlsExport {
     address: SocketAddr,

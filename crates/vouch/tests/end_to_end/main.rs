@@ -27,6 +27,7 @@ mod http_replica;
 mod keys;
 mod kill_on_drop;
 mod links_between_trees;
+mod lock_holder;
 mod mount;
 mod mount_audit;
 mod mount_program;

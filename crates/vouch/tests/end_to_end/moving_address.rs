@@ -13,7 +13,7 @@ pub(crate) struct MovingAddress {
 }
 
 struct Relay {
-    servers: Vec<SocketAddr>,
+    servers: Mutex<Vec<SocketAddr>>,
     moves: AtomicUsize,
     bytes_per_move: u64,
     bytes_since_move: AtomicU64,
@@ -27,7 +27,7 @@ impl MovingAddress {
     pub(crate) fn start(listener: TcpListener, servers: Vec<SocketAddr>, bytes_per_move: u64) -> Self {
         let address = listener.local_addr().expect("bound");
         let relay = Arc::new(Relay {
-            servers,
+            servers: Mutex::new(servers),
             moves: AtomicUsize::new(0),
             bytes_per_move,
             bytes_since_move: AtomicU64::new(0),
@@ -41,6 +41,11 @@ impl MovingAddress {
 
     pub(crate) fn move_on(&self) {
         self.relay.move_on();
+    }
+
+    pub(crate) fn move_to(&self, server: SocketAddr) {
+        *self.relay.servers.lock() = vec![server];
+        self.move_on();
     }
 
     pub(crate) fn moves(&self) -> usize {
@@ -63,8 +68,7 @@ impl Relay {
             if self.is_ended.load(Ordering::SeqCst) {
                 return;
             }
-            let at = self.moves.load(Ordering::SeqCst) % self.servers.len();
-            let Ok(server) = TcpStream::connect(self.servers[at]) else { continue };
+            let Ok(server) = TcpStream::connect(self.server()) else { continue };
             let both = || Some((client.try_clone().ok()?, server.try_clone().ok()?));
             let (Some(first), Some(second)) = (both(), both()) else { continue };
             self.connections.lock().extend([client, server]);
@@ -72,6 +76,11 @@ impl Relay {
             std::thread::spawn(move || to_server.copy(first.0, first.1, false));
             std::thread::spawn(move || to_client.copy(second.1, second.0, true));
         }
+    }
+
+    fn server(&self) -> SocketAddr {
+        let servers = self.servers.lock();
+        servers[self.moves.load(Ordering::SeqCst) % servers.len()]
     }
 
     fn copy(&self, mut from: TcpStream, mut to: TcpStream, is_from_server: bool) {

@@ -27,11 +27,13 @@ pub(crate) struct ServerOptions {
     pub(crate) ip: Ipv4Addr,
     /// Demands TLS, with a certificate for localhost.
     pub(crate) tls: bool,
+    /// Name of the head. Heads share the state directory.
+    pub(crate) head: Option<&'static str>,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        ServerOptions { conf: "krb5", keytab: "service", lease: "2", ip: Ipv4Addr::LOCALHOST, tls: false }
+        ServerOptions { conf: "krb5", keytab: "service", lease: "2", ip: Ipv4Addr::LOCALHOST, tls: false, head: None }
     }
 }
 
@@ -52,9 +54,45 @@ impl Export {
         export
     }
 
+    /// Kills the server and starts it again.
     pub(crate) fn run(&mut self, kdc: &Kdc) {
+        self.kill();
+        self.child = self.spawn(kdc);
+        self.wait();
+    }
+
+    /// Kills the head that serves when the next one waits for its lease. The next one has an address
+    /// of its own.
+    pub(crate) fn fail_over_to(&mut self, kdc: &Kdc, head: &'static str) {
+        self.options.head = Some(head);
+        let sockets = [self.address, self.metrics].map(|old| TcpListener::bind((old.ip(), 0)).expect("a free port"));
+        [self.address, self.metrics] = sockets.map(|socket| socket.local_addr().expect("bound"));
+        let standby = self.spawn(kdc);
+        self.wait_for_standby(head);
+        self.kill();
+        self.child = standby;
+        self.wait();
+    }
+
+    fn wait_for_standby(&self, head: &str) {
+        let end = Instant::now() + Duration::from_secs(60);
+        let status = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+            command.args(["export", "status", "--head", head, "--state"]).arg(self.directory.path().join("state"));
+            String::from_utf8_lossy(&command.output().expect("the binary starts").stdout).into_owned()
+        };
+        while !status().contains(&format!("head {head}: standby; ")) {
+            assert!(Instant::now() < end, "{}\n{}", status(), self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    fn spawn(&self, kdc: &Kdc) -> KillOnDrop {
         let path = |name: &str| self.directory.path().join(name);
         std::fs::write(path("idmapd.conf"), format!("[General]\nLocal-Realms = {REALM}\n")).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
@@ -87,8 +125,14 @@ impl Export {
             .args(["--audit-sync", "none", "--audit"])
             .arg(path("trail"))
             .env("VOUCH_RUNTIME_DIR", path("runtime"));
+        if let Some(head) = self.options.head {
+            command.args(["--shared-state", "--head", head]);
+        }
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).expect("a file");
-        self.child = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
+        KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"))
+    }
+
+    fn wait(&self) {
         let end = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(self.address).is_err() {
             assert!(Instant::now() < end, "the export does not start: {}", self.log());

@@ -14,6 +14,11 @@ mod kdc;
 #[path = "../end_to_end/kill_on_drop.rs"]
 mod kill_on_drop;
 mod ldap;
+#[path = "../end_to_end/lock_holder.rs"]
+mod lock_holder;
+#[path = "../end_to_end/moving_address.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod moving_address;
 mod nat;
 mod over_tls;
 mod own_client;
@@ -22,3 +27,4 @@ mod prelude;
 mod realm;
 mod relay;
 mod retransmission;
+mod takeover;

@@ -174,16 +174,26 @@ fn context_lost_by_a_restart_is_established_again() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let mut export = Export::start(&kdc);
     let mut client = client_command(&kdc, "krb5", "", "restart", export.address.port()).spawn().expect("this program starts");
-    // Waits until the child has its replies, because calls in progress may fail when the server
-    // dies. A child without replies ends by itself.
-    let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines().map_while(Result::ok);
-    if lines.by_ref().any(|line| line.contains(READY)) {
-        export.run(&kdc);
-    }
-    let _ = client.stdin.take().expect("piped").write_all(b"restarted\n");
-    lines.for_each(drop);
+    when_ready(&mut client, || export.run(&kdc));
     assert_success(client, &export);
     assert!(export.data("after").exists());
+}
+
+/// Waits until the child has its replies, because calls in progress may fail when the server dies. A
+/// child without replies ends by itself.
+pub(crate) fn when_ready(client: &mut Child, act: impl FnOnce()) {
+    let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    if lines.by_ref().any(|line| line.contains(READY)) {
+        act();
+    }
+    let _ = client.stdin.take().expect("piped").write_all(b"done\n");
+    lines.for_each(drop);
+}
+
+/// The child's side of [`when_ready`].
+pub(crate) async fn report_ready() {
+    println!("{READY}");
+    tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await.expect("a thread").expect("a line");
 }
 
 /// The child's side of the tests; does nothing without its variables.
@@ -228,6 +238,7 @@ fn client_process() {
         }
         "job" => runtime.block_on(crate::jobs::work(address)),
         "restart" => runtime.block_on(work_across_restart(address)),
+        "takeover" => runtime.block_on(crate::takeover::hold_over_takeover(address)),
         other => panic!("{other}: no such case"),
     }
 }
@@ -257,6 +268,15 @@ pub(crate) async fn client(address: SocketAddr, minor: u32, service: Service) ->
 
 /// Each principal needs a client name of its own.
 pub(crate) async fn client_of(name: &str, address: SocketAddr, minor: u32, service: Service) -> Client {
+    let client = Client::connect(config(name, address, minor, service)).await;
+    let client = client.unwrap_or_else(|error| panic!("minor {minor}, {service:?}: {error}"));
+    // RFC 8881, section 2.10.8.3: state protection needs calls with integrity, and does not exist
+    // in NFSv4.0.
+    assert_eq!(client.is_protected(), minor > 0 && service != Service::None, "minor {minor}, {service:?}");
+    client
+}
+
+pub(crate) fn config(name: &str, address: SocketAddr, minor: u32, service: Service) -> Config {
     let protection = context(address, service);
     let wanted = std::env::var(ENCTYPE).expect("the parent sets it");
     assert!(wanted.is_empty() || protection.context().enctype().name() == wanted);
@@ -266,14 +286,10 @@ pub(crate) async fn client_of(name: &str, address: SocketAddr, minor: u32, servi
         let initiator = MitInitiator::new("nfs@localhost", &ClientSource::default())?;
         Ok(Box::new(establish(address, initiator, service)?) as Box<dyn Protection>)
     }));
-    let client = Client::connect(config).await.unwrap_or_else(|error| panic!("minor {minor}, {service:?}: {error}"));
-    // RFC 8881, section 2.10.8.3: state protection needs calls with integrity, and does not exist
-    // in NFSv4.0.
-    assert_eq!(client.is_protected(), minor > 0 && service != Service::None, "minor {minor}, {service:?}");
-    client
+    config
 }
 
-const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
+pub(crate) const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
 
 fn names() -> Vec<String> {
     (0..=2).flat_map(|minor| SERVICES.map(|service| format!("{minor} {service:?}"))).collect()
@@ -344,8 +360,7 @@ async fn work_across_restart(address: SocketAddr) {
     let root = client.walk(b"export").await.expect("the export");
     let file = client.open(&root.handle, b"before", ShareAccess::BOTH, Some(&Attributes::default())).await.expect("a new file");
     client.close_file(file).await.expect("the file closes");
-    println!("{READY}");
-    tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await.expect("a thread").expect("a line");
+    report_ready().await;
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         assert!(Instant::now() < end, "the client does not come back");
