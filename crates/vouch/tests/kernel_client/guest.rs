@@ -35,6 +35,10 @@ impl Network {
         Some(Network { index, address: String::from_utf8_lossy(&out.stdout).trim().to_owned(), _lock: lock })
     }
 
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
     pub(crate) fn guest_name(&self) -> String {
         format!("client{}.vouch.test", self.index)
     }

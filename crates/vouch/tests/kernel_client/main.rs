@@ -1,6 +1,8 @@
 //! A guest mounts the export and runs ordinary tools. Each test has its own server, export, state
 //! directory and guests.
 
+mod export_files;
+mod failover;
 mod guest;
 mod heads;
 mod jobs;

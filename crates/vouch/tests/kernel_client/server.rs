@@ -1,16 +1,16 @@
 use std::ffi::OsString;
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::ops::Deref;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
+use crate::export_files::ExportFiles;
 use crate::guest::Network;
 use crate::kill_on_drop::KillOnDrop;
 
 pub(crate) struct Server {
-    dir: TempDir,
+    files: ExportFiles,
     address: String,
     pub(crate) port: u16,
     server_options: ServerOptions,
@@ -36,11 +36,10 @@ impl Server {
     }
 
     pub(crate) fn start_with(network: &Network, server_options: ServerOptions) -> Server {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        std::fs::create_dir(dir.path().join("export")).expect("a directory");
+        let files = ExportFiles::create();
         let port = server_options.port.unwrap_or_else(free_port);
-        let child = spawn(&dir, port, &server_options);
-        let server = Server { dir, address: network.address.clone(), port, server_options, child };
+        let child = spawn(files.root(), port, &server_options);
+        let server = Server { files, address: network.address.clone(), port, server_options, child };
         server.wait();
         server
     }
@@ -57,29 +56,20 @@ impl Server {
     }
 
     pub(crate) fn restart(&mut self) {
-        self.child = spawn(&self.dir, self.port, &self.server_options);
+        self.child = spawn(self.files.root(), self.port, &self.server_options);
         self.wait();
     }
 
     pub(crate) fn reload(&self) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        let status = command.args(["export", "reload", "--state"]).arg(self.dir.path().join("state")).status();
+        let status = command.args(["export", "reload", "--state"]).arg(self.files.root().join("state")).status();
         assert!(status.expect("the binary starts").success(), "the reload fails");
     }
 
     pub(crate) fn status(&self) -> serde_json::Value {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        let out = command.args(["export", "status", "--json", "--state"]).arg(self.dir.path().join("state")).output();
+        let out = command.args(["export", "status", "--json", "--state"]).arg(self.files.root().join("state")).output();
         serde_json::from_slice(&out.expect("the binary starts").stdout).expect("the server's status")
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("export").join(name)
-    }
-
-    pub(crate) fn names(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.path("")).expect("the export");
-        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
     }
 
     pub(crate) fn has_acls(&self) -> bool {
@@ -88,24 +78,6 @@ impl Server {
         let set = Command::new("setfacl").args(["-m", "u:1234:r"]).arg(&file).stderr(Stdio::null()).status();
         std::fs::remove_file(&file).expect("just made");
         set.is_ok_and(|status| status.success())
-    }
-
-    pub(crate) fn wait_for(&self, name: &str) {
-        let end = Instant::now() + Duration::from_secs(60);
-        while !self.path(name).exists() {
-            assert!(Instant::now() < end, "{name} did not come");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Until the load in the guest has written to its log again.
-    pub(crate) fn wait_for_progress(&self) {
-        let len = || std::fs::metadata(self.path("acknowledged")).map_or(0, |metadata| metadata.len());
-        let (before, end) = (len(), Instant::now() + Duration::from_secs(120));
-        while len() == before {
-            assert!(Instant::now() < end, "the client does not go on");
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 
     fn wait(&self) {
@@ -117,21 +89,29 @@ impl Server {
     }
 }
 
+impl Deref for Server {
+    type Target = ExportFiles;
+
+    fn deref(&self) -> &ExportFiles {
+        &self.files
+    }
+}
+
 const LEASE_SECONDS: &str = "5";
 
-fn spawn(dir: &TempDir, port: u16, server_options: &ServerOptions) -> KillOnDrop {
+fn spawn(dir: &Path, port: u16, server_options: &ServerOptions) -> KillOnDrop {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-    command.arg("export").arg("--dir").arg(dir.path().join("export")).args(["--pseudo", "/export"]);
+    command.arg("export").arg("--dir").arg(dir.join("export")).args(["--pseudo", "/export"]);
     command.args(["--listen", &format!("0.0.0.0:{port}"), "--options", &server_options.options, "--lease", LEASE_SECONDS]);
     command
         .arg("--state")
-        .arg(dir.path().join("state"))
+        .arg(dir.join("state"))
         .args(&server_options.more)
         .envs(server_options.environment.iter().map(|(name, value)| (name, value)));
     KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts"))
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.local_addr().expect("bound").port()
 }
