@@ -68,7 +68,7 @@ impl TreeCache {
         if std::fs::read(self.manifest_path()).is_ok_and(|stored| stored == bytes) {
             return Ok(());
         }
-        let refused = |what: &str| Error::Origin { origin: files.url().to_owned(), what: what.to_owned() };
+        let refused = |what: &str| Error::Origin { origin: files.url(), what: what.to_owned() };
         let view = RemoteView::parse(&bytes)?;
         if view.hostid() != tree.hostid() {
             return Err(refused("the database of another tree"));

@@ -95,6 +95,7 @@ pub use disk_cache::DiskCacheOptions;
 pub use error::{Error, ErrorClass, Result};
 pub use file::{FileReader, Seek, WholeFile};
 pub use freshness::statement_files::local_statements;
+pub use http::url::without_userinfo;
 pub use http::{DatabaseFiles, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, MakeTransport};
 pub use local_connector::LocalConnector;
 pub use mirrors::location_of_name;

@@ -17,6 +17,7 @@ use vouch_tree_store::RemoteView;
 use super::options::HttpOptions;
 use super::proxy_script::{self, ProxyScript};
 use super::transport::{HttpRequest, HttpResponse, HttpTransport, Network};
+use super::url::without_userinfo;
 use crate::{Error, Result};
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -118,7 +119,7 @@ struct Route {
 
 impl Fetcher {
     pub(super) fn new(url: &str, options: &HttpOptions) -> Result<Self> {
-        let path = |why| Error::Path { path: format!("'{url}'").into_bytes(), why };
+        let path = |why| Error::Path { path: format!("'{}'", without_userinfo(url)).into_bytes(), why };
         let base = super::url::parse(url).map_err(path)?;
         if options.tls.is_required() && base.scheme() != "https" {
             return Err(path("in clear text, but TLS is required; give an https:// URL"));
@@ -263,10 +264,10 @@ impl Route {
         let mut until = self.failed_until.lock();
         let now = Instant::now();
         if self.is_proxy() && until.is_none_or(|until| until < now) {
-            tracing::warn!(proxy = %self.name, "the proxy failed: {what}; trying the next one for {} s", RETRY_AFTER.as_secs());
+            tracing::warn!(proxy = %without_userinfo(&self.name), "the proxy failed: {what}; trying the next one for {} s", RETRY_AFTER.as_secs());
         }
         *until = Some(now + RETRY_AFTER);
-        if self.is_proxy() { other(path, format_args!("through {}: {what}", self.name)) } else { other(path, what) }
+        if self.is_proxy() { other(path, format_args!("through {}: {what}", without_userinfo(&self.name))) } else { other(path, what) }
     }
 }
 

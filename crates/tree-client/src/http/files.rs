@@ -26,9 +26,9 @@ impl DatabaseFiles {
         Ok(Self { fetcher: Fetcher::new(&database_url(location, hostid, &options.tls)?, options)?, clock: Arc::clone(&options.clock) })
     }
 
-    /// With a slash at the end.
-    pub fn url(&self) -> &str {
-        self.fetcher.url().as_str()
+    /// With a slash at the end, without a password.
+    pub fn url(&self) -> String {
+        super::url::without_userinfo(self.fetcher.url().as_str())
     }
 
     /// At most 128 MiB.

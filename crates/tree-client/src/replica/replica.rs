@@ -62,7 +62,7 @@ impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match replica_tls::host_of(&self.host) {
             Some(_) => f.write_str(&replica_tls::location_of(&self.address.to_string())),
-            None if url::is_url(&self.host) => f.write_str(&self.host),
+            None if url::is_url(&self.host) => f.write_str(&self.shown_host()),
             None => self.address.fmt(f),
         }
     }
@@ -100,6 +100,10 @@ impl Replica {
         self.address == address && !url::is_url(&self.host) && is_over_tls(&self.host) == is_over_tls(host)
     }
 
+    fn shown_host(&self) -> String {
+        url::without_userinfo(&self.host)
+    }
+
     pub(super) fn revision(&self) -> (u64, u64) {
         *self.revision.lock()
     }
@@ -116,7 +120,7 @@ impl Replica {
         };
         ReplicaStatus {
             address: self.address,
-            host: self.host.clone(),
+            host: self.shown_host(),
             state,
             latency: health.latency,
             revision: revision.1,
@@ -243,7 +247,7 @@ impl Replica {
             first
         };
         if first {
-            tracing::warn!(replica = %self, host = %self.host, "replica failed: {what}");
+            tracing::warn!(replica = %self, host = %self.shown_host(), "replica failed: {what}");
         }
         *self.last_error.lock() = Some(what.to_owned());
     }
@@ -259,7 +263,7 @@ impl Replica {
             first
         };
         if first {
-            tracing::error!(replica = %self, host = %self.host, tree = %self.hostid, proof, "replica sent wrong data; excluding it");
+            tracing::error!(replica = %self, host = %self.shown_host(), tree = %self.hostid, proof, "replica sent wrong data; excluding it");
         } else {
             tracing::debug!(replica = %self, proof, "replica sent wrong data again");
         }
@@ -279,7 +283,7 @@ impl Replica {
 
     fn report_fault(&self, kind: FaultKind<'_>, detail: &str) {
         if let Some(FaultReporter { observer, tree }) = &self.reach.reporter {
-            observer.replica_fault(&ReplicaFault { tree, replica: self.address, host: &self.host, kind, detail });
+            observer.replica_fault(&ReplicaFault { tree, replica: self.address, host: &self.shown_host(), kind, detail });
         }
     }
 

@@ -11,6 +11,7 @@ use super::replica::{Reach, Replica, Shared};
 use super::request::queues;
 use super::score::{Moment, ReplicaId, Scores};
 use super::status::{CounterCells, ReplicaStatus};
+use crate::http::url::without_userinfo;
 
 const REPLICAS_MAX: usize = 32;
 
@@ -59,8 +60,8 @@ impl ReplicaSet {
         for (location, found) in futures_util::future::join_all(lookups).await {
             match found {
                 Ok(Ok(addresses)) => addresses.into_iter().for_each(|address| self.add(location, address)),
-                Ok(Err(error)) => self.note_resolve_error(format!("{}: {error}", location.host)),
-                Err(_) => self.note_resolve_error(format!("{}: name lookup timed out", location.host)),
+                Ok(Err(error)) => self.note_resolve_error(format!("{}: {error}", without_userinfo(&location.host))),
+                Err(_) => self.note_resolve_error(format!("{}: name lookup timed out", without_userinfo(&location.host))),
             }
         }
         // Without replicas, the next call resolves again.

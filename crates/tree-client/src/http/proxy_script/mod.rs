@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::options::HttpOptions;
 use super::transport::{HttpRequest, HttpTransport, Network};
+use super::url::without_userinfo;
 use crate::{Error, Result};
 
 pub(super) const PREFIX: &str = "pac:";
@@ -47,7 +48,7 @@ impl ProxyScript {
             return Ok(Self { place: Place::File(place.into()), timeout: options.timeout, state });
         }
         let why = "not the URL of a script; expected pac:http://HOST/FILE or pac:/FILE";
-        let url = Url::parse(place).map_err(|_| Error::Path { path: format!("'{place}'").into_bytes(), why })?;
+        let url = Url::parse(place).map_err(|_| Error::Path { path: format!("'{}'", without_userinfo(place)).into_bytes(), why })?;
         Ok(Self {
             place: Place::Url(url, Network::new("DIRECT", options.timeout, options.timeout, &options.tls)?),
             timeout: options.timeout,
@@ -74,10 +75,10 @@ impl ProxyScript {
             None => Err("there is none".into()),
         };
         let ways = ways.unwrap_or_else(|error| {
-            tracing::warn!("the proxy script gives no proxies for {url}, which is asked directly: {error}");
+            tracing::warn!("the proxy script gives no proxies for {}, which is asked directly: {error}", without_userinfo(url.as_str()));
             vec!["DIRECT".to_owned()]
         });
-        tracing::debug!(%url, ?ways, "proxy script");
+        tracing::debug!(url = %without_userinfo(url.as_str()), ?ways, "proxy script");
         state.found = Some((Instant::now(), ways.clone()));
         ways
     }
@@ -97,7 +98,7 @@ impl ProxyScript {
             Place::Url(url, network) => {
                 let read = timeout(self.timeout, download(url, network)).await;
                 read.unwrap_or_else(|_| Err(format!("no answer within {} s", self.timeout.as_secs())))
-                    .map_err(|what| format!("{url}: {what}"))
+                    .map_err(|what| format!("{}: {what}", without_userinfo(url.as_str())))
             }
         }
     }
