@@ -90,7 +90,7 @@ pub fn apply(given: &Given, config: &Config, root: &Command) -> Applied {
     let mut switched_off: Vec<&Arg> = leaf.get_arguments().filter(|arg| arg.get_long().is_some_and(|long| given.is_off(long))).collect();
     let mut added: Vec<OsString> = Vec::new();
     let target = Target::of(&command, leaf, matches, config);
-    if is_mount_by_point(&command, leaf, matches) {
+    if is_mount_by_point(&command, leaf, matches, config) {
         taken.extend(leaf.get_positionals());
         if matches!(target, Target::Namespace) && !taken.iter().any(|arg| arg.get_long() == Some("auto")) {
             added.push("--auto".into());
@@ -201,9 +201,12 @@ impl Target {
     }
 }
 
-fn is_mount_by_point(command: &str, leaf: &Command, matches: &ArgMatches) -> bool {
+fn is_mount_by_point(command: &str, leaf: &Command, matches: &ArgMatches, config: &Config) -> bool {
     let mut given = leaf.get_positionals().flat_map(|arg| matches.try_get_raw(arg.get_id().as_str()).ok().flatten().into_iter().flatten());
-    command == "mount" && given.next().is_some_and(|first| first.as_bytes().starts_with(b"/"))
+    command == "mount"
+        && given.next().is_some_and(|first| {
+            first.as_bytes().starts_with(b"/") || config.mounted_at(Path::new(first)).is_some() || config.namespace_is_at(Path::new(first))
+        })
 }
 
 /// A positional argument would take the place of an earlier one.

@@ -217,6 +217,7 @@ fn check_value(arg: &Arg, item: &Item) -> Result<(), Problem> {
         let command = Command::new("check").no_binary_name(true).disable_help_flag(true).arg(alone.clone());
         if let Err(error) = command.try_get_matches_from([format!("--value={value}")]) {
             let why = match (error.source(), error.get(ContextKind::ValidValue)) {
+                (Some(source), _) if source.is::<std::num::ParseIntError>() => "write a whole number".to_owned(),
                 (Some(source), _) => source.to_string(),
                 (None, Some(ContextValue::Strings(valid))) => format!("use {}", valid.join(", ")),
                 _ => format!("write {}", shape(arg)),

@@ -6,10 +6,11 @@
 
 mod apply; // Completes a command line by the settings.
 mod check; // Settings against the options of the parser.
+mod copy; // The trees as text, for processes that do not read the files.
 mod read;
 mod trust;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -80,12 +81,20 @@ impl Config {
         self.trees.iter().find(|(_, tree)| tree.name.hostid() == name.hostid()).map(|(short, tree)| (&**short, tree))
     }
 
+    /// `point` is as on a command line. A short name is no path.
     pub fn mounted_at(&self, point: &Path) -> Option<(&str, &TreeEntry)> {
+        let point = self.absolute(point)?;
         let is_at = |tree: &TreeEntry| matches!(tree.commands.get("mount").and_then(|table| table.get(POINT)), Some(Setting { value: Value::One(dir), .. }) if Path::new(dir) == point);
         self.trees.iter().find(|(_, tree)| is_at(tree)).map(|(short, tree)| (&**short, tree))
     }
 
+    fn absolute(&self, point: &Path) -> Option<PathBuf> {
+        let is_short_name = point.to_str().is_some_and(|text| self.trees.contains_key(text));
+        if is_short_name { None } else { std::path::absolute(point).ok() }
+    }
+
     fn namespace_is_at(&self, point: &Path) -> bool {
+        let Some(point) = self.absolute(point) else { return false };
         matches!(self.namespace.get(POINT), Some(Setting { value: Value::One(dir), .. }) if Path::new(dir) == point)
     }
 
@@ -129,12 +138,18 @@ impl TreeEntry {
     }
 }
 
-/// Completes the command line of this process by the configuration, and keeps both.
-pub fn complete(arguments: Vec<OsString>, command: fn() -> clap::Command) -> Result<Applied, Vec<Problem>> {
-    let given = first_pass(arguments, command());
-    let mut config = Config::default();
+/// Completes the command line of this process by the configuration, and keeps both. With `copy`,
+/// the text of [`Config::trees_text`], the command line is complete, and no file is read.
+pub fn complete(arguments: Vec<OsString>, command: fn() -> clap::Command, copy: Option<&str>) -> Result<Applied, Vec<Problem>> {
     let mut root = command();
     root.build();
+    if let Some(copy) = copy {
+        let _ = LOADED.set(Config::from_trees_text(copy, &root));
+        let _ = ARGUMENTS.set(arguments.clone());
+        return Ok(Applied { arguments, origins: HashMap::new() });
+    }
+    let given = first_pass(arguments, command());
+    let mut config = Config::default();
     if let Some(choice) = given.choice() {
         let (files, items, mut problems) = read(&choice);
         let (checked, more) = check(files, items, &root);

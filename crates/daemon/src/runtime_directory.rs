@@ -6,9 +6,17 @@ use std::{env, fs, io};
 /// and `$XDG_RUNTIME_DIR/vouch` for other users.
 pub fn of_process() -> Option<PathBuf> {
     let from_manager = || env::var_os("RUNTIME_DIRECTORY").and_then(|list| env::split_paths(&list).next());
-    named()
-        .or_else(|| from_manager().filter(|path| path.is_absolute()))
-        .or_else(|| if rustix::process::geteuid().is_root() { Some(SYSTEM.into()) } else { of_user() })
+    named().or_else(|| from_manager().filter(|path| path.is_absolute())).or_else(without_manager)
+}
+
+/// The same for a service and for commands of its user: `$VOUCH_RUNTIME_DIR`; else /run/vouch for
+/// root, and `$XDG_RUNTIME_DIR/vouch` for other users.
+pub fn of_user_account() -> Option<PathBuf> {
+    named().or_else(without_manager)
+}
+
+fn without_manager() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() { Some(SYSTEM.into()) } else { of_user() }
 }
 
 /// Directories that this user may read.

@@ -8,6 +8,7 @@
 
 mod audit; // The audit trail of a mount.
 mod background; // Starts the command again behind the terminal.
+mod configuration_copy; // The configuration, for workers after a kill.
 mod link; // Messages between supervisor and worker, with descriptors.
 mod plan; // What to mount, and what the command supplies.
 mod report; // Status, health and metrics.
@@ -19,8 +20,10 @@ mod worker; // The worker's side of the hand-over.
 mod worker_process; // The supervisor's side: a worker as a child process.
 
 pub use background::start_in_background;
+pub use configuration_copy::configuration_copy;
 pub use plan::{MountPlan, MountSource, PlannedTree};
 pub use role::Role;
 pub use serve::run;
-pub use supervisor::supervise;
+pub use supervisor::{Supervised, supervise};
 pub use upgrade_socket::request_upgrade;
+pub use worker::report_failure;

@@ -25,6 +25,11 @@ impl FromStr for Role {
     }
 }
 
+/// The role in the arguments of a process that a supervisor has started.
+pub(crate) fn role_of(arguments: &[OsString]) -> Option<Role> {
+    arguments.iter().find_map(|argument| argument.to_str()?.strip_prefix(OPTION)?.parse().ok())
+}
+
 /// The arguments of this command with another role. There are no options after `--`.
 pub(crate) fn arguments_with(role: Role, ours: &[OsString]) -> Vec<OsString> {
     let name = NAMES.iter().find(|(_, known)| *known == role).map_or("", |(name, _)| name);

@@ -20,23 +20,35 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use vouch_daemon::failure::{At as _, Failure, Outcome};
 use vouch_daemon::log_output;
 
+use crate::configuration_copy::ConfigurationCopy;
 use crate::link::{Link, Message, Word};
 use crate::role::{Role, arguments_with};
 use crate::upgrade_socket;
 use crate::worker_process::{Refusal, WorkerProcess, ended, was_killed};
 
-/// Starts a worker, or as successor continues with the worker of the replaced program. `arguments`
-/// are without the program's name.
-pub fn supervise(role: Role, arguments: Vec<OsString>, is_detached: bool, is_audited: bool) -> Outcome {
+/// The command whose processes are supervised.
+#[derive(Debug)]
+pub struct Supervised {
+    /// Complete, without the program's name.
+    pub arguments: Vec<OsString>,
+    /// For [`configuration_copy`](crate::configuration_copy).
+    pub configuration: String,
+    pub is_detached: bool,
+    pub is_audited: bool,
+}
+
+/// Starts a worker, or as successor continues with the worker of the replaced program.
+pub fn supervise(role: Role, supervised: Supervised) -> Outcome {
     match role {
-        Role::Successor => Supervisor::resume(arguments, is_detached, is_audited)?.run(),
-        _ => Supervisor::start(arguments, is_detached, is_audited)?.run(),
+        Role::Successor => Supervisor::resume(supervised)?.run(),
+        _ => Supervisor::start(supervised)?.run(),
     }
 }
 
 struct Supervisor {
     program: PathBuf,
     arguments: Vec<OsString>,
+    configuration: ConfigurationCopy,
     journal: File,
     /// Of a mount that has begun.
     device: Option<OwnedFd>,
@@ -62,18 +74,24 @@ enum Event {
 }
 
 impl Supervisor {
-    fn start(arguments: Vec<OsString>, is_detached: bool, is_audited: bool) -> Outcome<Self> {
+    fn start(supervised: Supervised) -> Outcome<Self> {
+        let Supervised { arguments, configuration, is_detached, is_audited } = supervised;
+        let configuration = ConfigurationCopy::new(&configuration).at("the mount's configuration")?;
         // Now: after a package's upgrade the running program has no path.
         let program = std::env::current_exe().at("this program")?;
         let signals = signals(is_audited).at("signals")?;
         let journal = vouch_tree_mount::create_journal().at("the mount journal")?;
-        let worker = WorkerProcess::spawn(&program, arguments_with(Role::Worker, &arguments), is_detached).at("the mount's worker")?;
+        let worker =
+            WorkerProcess::spawn(&program, arguments_with(Role::Worker, &arguments), is_detached, None).at("the mount's worker")?;
         worker.link.send(Word::Start, "", &[journal.as_fd()]).at("the mount's worker")?;
-        Ok(Self { program, arguments, journal, device: None, worker, signals, requests: None, is_detached, deaths: Vec::new() })
+        let (requests, deaths) = (None, Vec::new());
+        Ok(Self { program, arguments, configuration, journal, device: None, worker, signals, requests, is_detached, deaths })
     }
 
     /// Continues after the supervisor's own program was replaced: the process is the same.
-    fn resume(arguments: Vec<OsString>, is_detached: bool, is_audited: bool) -> Outcome<Self> {
+    fn resume(supervised: Supervised) -> Outcome<Self> {
+        let Supervised { arguments, configuration, is_detached, is_audited } = supervised;
+        let configuration = ConfigurationCopy::new(&configuration).at("the mount's configuration")?;
         let program = std::env::current_exe().at("this program")?;
         let link = Link::from_standard_input().at("standard input")?;
         let incomplete = || Failure::usage("--role", "is for the program's own use");
@@ -92,6 +110,7 @@ impl Supervisor {
         Ok(Self {
             program,
             arguments,
+            configuration,
             journal: journal.into(),
             device: Some(device),
             worker,
@@ -123,6 +142,7 @@ impl Supervisor {
                         log_output::leave_standard_error();
                     }
                 }
+                Event::Message(message) if message.word == Word::Refused => tracing::info!("the mount's worker: {}", message.text),
                 Event::Message(message) => tracing::warn!("the mount's worker: unexpected message {:?} {}", message.word, message.text),
                 Event::WorkerEnded => {
                     let status = self.worker.wait().at("the mount's worker")?;
@@ -215,7 +235,7 @@ impl Supervisor {
         if self.device.is_none() {
             return Err("it is not mounted yet".into());
         }
-        let next = self.prepare(START_MAX)?;
+        let next = self.prepare(START_MAX, None).map_err(|refusal| refusal.to_string())?;
         let is_exclusive = next.message.text == EXCLUSIVE;
         let next = next.worker;
         let paused = Instant::now();
@@ -268,28 +288,29 @@ impl Supervisor {
         if self.deaths.len() > DEATHS_MAX {
             return Err(format!("{DEATHS_MAX} workers were killed within {DEATHS_PERIOD:?}"));
         }
-        let mut why = String::new();
-        for attempt in 0..REVIVALS_MAX {
-            if attempt > 0 {
-                std::thread::sleep(REVIVAL_PAUSE);
-            }
-            match self.revive_once(REVIVE_MAX.saturating_sub(begun.elapsed())) {
+        let mut pause = REVIVAL_PAUSE;
+        loop {
+            let refusal = match self.revive_once(REVIVE_MAX.saturating_sub(begun.elapsed())) {
                 Ok(worker) => {
                     self.worker = worker;
                     tracing::warn!("another worker serves the mount after {:?}", begun.elapsed());
                     return Ok(());
                 }
-                Err(refusal) => why = refusal,
+                Err(refusal) => refusal,
+            };
+            if is_stopped_by_signal(&mut self.signals, pause) {
+                return Err(Refusal::Interrupted.to_string());
             }
             if begun.elapsed() >= REVIVE_MAX {
-                break;
+                return Err(refusal.to_string());
             }
+            tracing::warn!("a worker could not take the mount over, the next one starts: {refusal}");
+            pause = (pause * 2).min(REVIVAL_PAUSE_MAX);
         }
-        Err(why)
     }
 
-    fn revive_once(&self, limit: Duration) -> Result<WorkerProcess, String> {
-        let next = self.prepare(limit)?.worker;
+    fn revive_once(&self, limit: Duration) -> Result<WorkerProcess, Refusal> {
+        let next = self.prepare(limit, Some(&self.configuration))?.worker;
         let taken = next
             .ask(Word::TakeOver, KILLED, Word::Ready, TAKE_OVER_MAX, &self.signals)
             .and_then(|_| next.ask(Word::Begin, "", Word::Serving, TAKE_OVER_MAX, &self.signals));
@@ -297,21 +318,23 @@ impl Supervisor {
             Ok(_) => Ok(next),
             Err(refusal) => {
                 next.end();
-                Err(refusal.to_string())
+                Err(refusal)
             }
         }
     }
 
-    fn prepare(&self, limit: Duration) -> Result<Prepared, String> {
-        let worker = WorkerProcess::spawn(&self.program, arguments_with(Role::Worker, &self.arguments), self.is_detached)
-            .map_err(|error| format!("{}: {error}", self.program.display()))?;
-        let device = self.device.as_ref().ok_or("it is not mounted")?;
+    /// Without a copy of the configuration, the worker reads the files.
+    fn prepare(&self, limit: Duration, configuration: Option<&ConfigurationCopy>) -> Result<Prepared, Refusal> {
+        let device = self.device.as_ref().ok_or_else(|| Refusal::Refused("it is not mounted".into()))?;
+        let arguments = arguments_with(Role::Worker, &self.arguments);
+        let worker = WorkerProcess::spawn(&self.program, arguments, self.is_detached, configuration)
+            .map_err(|error| Refusal::Refused(format!("{}: {error}", self.program.display())))?;
         let descriptors = [device.as_fd(), self.journal.as_fd()];
         match worker.ask_with(Word::Prepare, "", &descriptors, Word::Prepared, limit, &self.signals) {
             Ok(message) => Ok(Prepared { worker, message }),
             Err(refusal) => {
                 worker.end();
-                Err(refusal.to_string())
+                Err(refusal)
             }
         }
     }
@@ -339,6 +362,15 @@ impl Supervisor {
             tracing::warn!("{}: {error}; the supervisor keeps its version", self.program.display());
         }
     }
+}
+
+/// Waits for `pause` or a signal. Another worker reads everything anew, so that only a signal to end
+/// matters.
+fn is_stopped_by_signal(signals: &mut UnixStream, pause: Duration) -> bool {
+    let mut fds = [PollFd::new(&*signals, PollFlags::IN)];
+    let is_ready = poll(&mut fds, Some(&pause.try_into().unwrap_or_default())).is_ok_and(|ready| ready > 0);
+    let mut signal = [0];
+    is_ready && signals.read_exact(&mut signal).is_ok() && ![SIGHUP, SIGUSR2].contains(&i32::from(signal[0]))
 }
 
 struct Prepared {
@@ -383,8 +415,9 @@ const END_MAX: Duration = Duration::from_secs(5);
 /// Longest time that requests wait for another worker after a kill; then they fail.
 const REVIVE_MAX: Duration = Duration::from_secs(60);
 
-const REVIVALS_MAX: u32 = 5;
+/// Between two workers; it doubles.
 const REVIVAL_PAUSE: Duration = Duration::from_millis(500);
+const REVIVAL_PAUSE_MAX: Duration = Duration::from_secs(8);
 
 /// A mount whose workers die again and again is given up.
 const DEATHS_MAX: usize = 200;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vouch_daemon::failure::{At as _, Failure, Outcome};
+use vouch_daemon::runtime_directory;
 
 /// Listens for the mount with this device number. Only this user and root can connect.
 pub(crate) fn listen(device: &str) -> io::Result<(UnixListener, PathBuf)> {
@@ -24,18 +25,14 @@ pub(crate) fn listen(device: &str) -> io::Result<(UnixListener, PathBuf)> {
     Ok((listener, path))
 }
 
-/// The socket's path; the directory is `/run/vouch/mounts` for root, else below XDG_RUNTIME_DIR.
+/// The socket's path, in `mounts` of the runtime directory.
 pub(crate) fn path(device: &str) -> io::Result<PathBuf> {
     if device.is_empty() || !device.bytes().all(|b| b.is_ascii_digit() || b == b':') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the device number of the mount is not known"));
     }
-    let base = if rustix::process::geteuid().is_root() {
-        PathBuf::from("/run")
-    } else {
-        let directory = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-        directory.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "XDG_RUNTIME_DIR is not set"))?
-    };
-    Ok(base.join("vouch/mounts").join(device))
+    let directory = runtime_directory::of_user_account();
+    let missing = || io::Error::new(io::ErrorKind::NotFound, "VOUCH_RUNTIME_DIR and XDG_RUNTIME_DIR are not set");
+    Ok(directory.ok_or_else(missing)?.join("mounts").join(device))
 }
 
 /// Returns how long requests waited. An error says why the mount's process goes on.

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,6 +14,7 @@ use vouch_tree_mount::{MountHandle, MountImage, MountOptions, Mounted, Predecess
 
 use crate::link::{Link, Message, Word};
 use crate::plan::{MountPlan, MountSource};
+use crate::role::{Role, role_of};
 use crate::serve::Companions;
 use crate::supervisor::{EXCLUSIVE, KILLED};
 
@@ -167,6 +169,15 @@ async fn open<S: MountSource>(
 
 fn journal_failure(error: &vouch_tree_mount::JournalError) -> Failure {
     Failure::io("taking the mount over", io::Error::other(error.to_string()))
+}
+
+/// Tells the supervisor why this process ends, if it is a worker.
+pub fn report_failure(arguments: &[OsString], failure: &impl std::fmt::Display) {
+    if role_of(arguments) == Some(Role::Worker)
+        && let Ok(link) = Link::from_standard_input()
+    {
+        report(&link, failure);
+    }
 }
 
 pub(crate) fn report(link: &Link, failure: &impl std::fmt::Display) {

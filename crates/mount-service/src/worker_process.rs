@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use vouch_daemon::failure::{Failure, Outcome, Why};
 
+use crate::configuration_copy::ConfigurationCopy;
 use crate::link::{Link, Message, Word};
 
 pub(crate) struct WorkerProcess {
@@ -33,7 +34,12 @@ pub(crate) enum Refusal {
 }
 
 impl WorkerProcess {
-    pub(crate) fn spawn(program: &Path, arguments: Vec<OsString>, is_detached: bool) -> io::Result<Self> {
+    pub(crate) fn spawn(
+        program: &Path,
+        arguments: Vec<OsString>,
+        is_detached: bool,
+        configuration: Option<&ConfigurationCopy>,
+    ) -> io::Result<Self> {
         let (link, theirs) = Link::pair()?;
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::from(theirs.into_descriptor()));
@@ -41,7 +47,10 @@ impl WorkerProcess {
             // Ctrl-C reaches the supervisor alone.
             command.process_group(0);
         }
-        let child = command.spawn()?;
+        let child = match configuration {
+            Some(copy) => copy.spawn(&mut command)?,
+            None => command.spawn()?,
+        };
         let pid = Pid::from_child(&child);
         Ok(Self { pid, link })
     }
@@ -59,8 +68,16 @@ impl WorkerProcess {
         limit: Duration,
         signals: &UnixStream,
     ) -> Result<Message, Refusal> {
-        if self.link.send(word, text, descriptors).is_err() {
-            return Err(Refusal::Ended);
+        match self.link.send(word, text, descriptors) {
+            // A process that has ended may have left its reason.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return Err(match self.link.receive() {
+                    Ok(Some(message)) => Refusal::Refused(message.text),
+                    _ => Refusal::Ended,
+                });
+            }
+            Err(_) => return Err(Refusal::Ended),
+            Ok(()) => {}
         }
         let until = Instant::now() + limit;
         loop {

@@ -11,7 +11,8 @@ pub(crate) use vouch_config::{
 
 /// Completes the command line of this process by the configuration, and keeps both.
 pub(crate) fn complete(arguments: Vec<OsString>) -> Outcome<Applied> {
-    vouch_config::complete(arguments, cli::command).map_err(|problems| first_of(&problems))
+    let copy = vouch_mount_service::configuration_copy(&arguments);
+    vouch_config::complete(arguments, cli::command, copy.as_deref()).map_err(|problems| first_of(&problems))
 }
 
 pub(crate) fn first_of(problems: &[Problem]) -> Failure {

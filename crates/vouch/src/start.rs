@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use vouch_mount_service::report_failure;
 
 use crate::cli::{Cli, Command};
 use crate::exit::{At as _, Cause, Code, Failure, code_of};
@@ -26,7 +27,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: Vec<OsString>) -> Code {
-    let cli = match parse(arguments) {
+    let cli = match parse(arguments.clone()) {
         Ok(cli) => cli,
         Err(code) => return code,
     };
@@ -42,13 +43,20 @@ fn run(arguments: Vec<OsString>) -> Code {
     });
     match outcome {
         Ok(()) => Code::Success,
-        Err(failure) => report(name, &failure),
+        Err(failure) => {
+            report_failure(&arguments, &failure);
+            report(name, &failure)
+        }
     }
 }
 
 fn parse(arguments: Vec<OsString>) -> Result<Cli, Code> {
-    let applied = config::complete(arguments).map_err(|failure| report("config", &failure))?;
+    let applied = config::complete(arguments.clone()).map_err(|failure| {
+        report_failure(&arguments, &failure);
+        report("config", &failure)
+    })?;
     Cli::try_parse_from(&applied.arguments).map_err(|error| {
+        report_failure(&arguments, &config::one_line(&error));
         let _ = error.print();
         for note in applied.notes_on(&error) {
             let _ = writeln!(io::stderr(), "note: {note}");

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vouch_mount_service::{MountPlan, MountSource, PlannedTree, Role, start_in_background, supervise};
+use vouch_mount_service::{MountPlan, MountSource, PlannedTree, Role, Supervised, start_in_background, supervise};
 use vouch_tree_client::{Client, FaultObserver, Revision, Tree};
 use vouch_tree_mount::{MountOptions, NamespaceTrees, Passthrough, XattrMode};
 
@@ -135,8 +135,13 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         return if args.helper { Ok(()) } else { output::text(&line) };
     }
     if args.role == Role::Successor || args.role == Role::Supervisor && !args.no_supervisor {
-        let arguments = config::arguments().into_iter().skip(1).collect();
-        return Ok(supervise(args.role, arguments, args.detached, args.audit.config().is_some())?);
+        let supervised = Supervised {
+            arguments: config::arguments().into_iter().skip(1).collect(),
+            configuration: config::loaded().trees_text(),
+            is_detached: args.detached,
+            is_audited: args.audit.config().is_some(),
+        };
+        return Ok(supervise(args.role, supervised)?);
     }
     if args.auto && !args.revision.is_newest() {
         return Err(Failure::usage("--auto", "always shows the newest revisions").cure("mount one tree to choose its revision"));

@@ -88,6 +88,7 @@ fn faults_are_named_with_file_line_and_cure() {
         ("[muont]\nnoexec = true\n", 2, &["no table [muont]", "did you mean `mount`?"]),
         ("timeout = [\"1s\", \"2s\"]\n", 1, &["takes one value"]),
         ("timeout = true\n", 1, &["takes a value", "DURATION"]),
+        ("[export]\nlease = -1\n", 2, &["can't be \"-1\"", "write a whole number"]),
         ("a = \n", 1, &["TOML"]),
         ("[tree.tools]\nname = \"pub.example.org\"\n", 2, &["tree.tools.name", "@HOST,HOSTID"]),
         ("[tree.tools]\ncache = \"/c\"\n", 2, &["[tree.tools] has no valid name"]),
@@ -157,7 +158,7 @@ fn mounts_take_their_place_and_names_from_the_configuration() {
         site(&[("vouch.toml", "[tree.tools]\nname = \"NAME\"\n[tree.tools.mount]\ndir = \"DIR/tools\"\n[namespace]\ndir = \"DIR/all\"\n")]);
     let _replica = world.serve();
     std::fs::create_dir(world.path("tools")).expect("a directory");
-    for what in [world.path("tools").to_string_lossy().into_owned(), "tools".to_owned()] {
+    for what in [world.path("tools").to_string_lossy().into_owned(), "tools".to_owned(), "./tools/".to_owned()] {
         world.run_ok(["mount", "--background", &what]);
         assert_eq!(std::fs::read_to_string(world.path("tools/hello")).expect("mounted"), "hello world\n");
         world.run_ok(["umount", "tools"]);

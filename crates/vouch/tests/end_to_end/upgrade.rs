@@ -76,7 +76,27 @@ fn new_revision_reaches_files_after_a_replacement() {
 }
 
 #[test]
-fn mount_whose_workers_cannot_start_fails_at_once() {
+fn killed_mount_is_taken_up_despite_faulty_configuration() {
+    if !fuse_is_available() {
+        return;
+    }
+    let mut world = TestSite::published();
+    world.write("etc/vouch.toml", format!("[tree.tools]\nname = \"{}\"\n", world.name("")));
+    world.environment.push(("VOUCH_CONFIG", world.path("etc").to_string_lossy().into_owned()));
+    let _replica = world.serve();
+    let mount = Mount::new(&world, "mnt", &["tools"]);
+    world.write("etc/conf.d/other.toml", "[serve]\nlisetn = 1\n");
+    let before = mount.worker().expect("a worker");
+    signal("KILL", before);
+    assert_eq!(fs::read_to_string(mount.path("hello")).expect("served again"), "hello world\n");
+    assert_ne!(mount.worker().expect("another worker"), before);
+    // An upgrade reads the files, and its refusal has the reason.
+    assert!(world.run_err(7, ["--config", "/dev/null", "upgrade", "mnt"]).contains("lisetn"));
+    assert_eq!(fs::read_to_string(mount.path("link")).expect("served on").lines().count(), 50_000);
+}
+
+#[test]
+fn mount_whose_workers_cannot_start_fails_in_the_end() {
     let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&["--no-supervisor"], &[], TestSite::small_tree) else {
         return;
     };
@@ -91,7 +111,7 @@ fn mount_whose_workers_cannot_start_fails_at_once() {
     signal("KILL", mount.worker().expect("a worker"));
     let begun = Instant::now();
     let mut byte = [0];
-    assert!(eventually(Duration::from_secs(100), || {
+    assert!(eventually(Duration::from_secs(400), || {
         let _ = fadvise(&held, 0, None, Advice::DontNeed);
         held.read_exact_at(&mut byte, 200_000).is_err()
     }));
