@@ -24,7 +24,7 @@ pub use export::{check as check_export, check_keytab};
 pub use finding::{Finding, Findings};
 pub use gateway::check as check_gateway;
 pub use jobs::{check_agent as check_jobs_agent, check_broker as check_jobs_broker};
-pub use local::{ClientSettings, check as check_machine, check_state};
+pub use local::{ClientSettings, check as check_machine, check_cache, check_state};
 pub use machine_status::{Daemon, MachineStatus, Unanswered};
 pub use mount::check as check_mount;
 pub use tree::{Extent, check as check_tree};

@@ -104,7 +104,7 @@ pub fn check_state(directory: &Path, findings: &mut Findings) {
 }
 
 /// The disk cache: room and rights.
-pub(crate) fn check_cache(directory: &Path, quota: u64, findings: &mut Findings) {
+pub fn check_cache(directory: &Path, quota: u64, findings: &mut Findings) {
     if !directory.exists() {
         return findings.add(Finding::ok(directory.display(), "disk cache does not exist yet; it is made at the first use"));
     }

@@ -1,6 +1,9 @@
 //! A mount: its process, the tree that it shows, its cache and its replicas.
 
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use vouch_tree::TreeName;
 use vouch_tree_client::{TreeOptions, location_of_name};
@@ -25,7 +28,16 @@ pub fn check(point: &Path, machine: &MachineStatus, findings: &mut Findings) -> 
 }
 
 fn without_status(point: &Path) -> Finding {
-    match rustix::fs::statvfs(point) {
+    let (send, receive) = mpsc::channel();
+    let asked = point.to_owned();
+    // The call cannot be ended: a thread that hangs ends with this process.
+    thread::spawn(move || send.send(rustix::fs::statvfs(&asked)));
+    let Ok(answer) = receive.recv_timeout(ANSWER_MAX) else {
+        let what = format!("the mount has not answered for {} s", ANSWER_MAX.as_secs());
+        return Finding::problem("daemon-silent", point.display(), what)
+            .cure("its process may be stuck or stopped: look at its log, and restart it");
+    };
+    match answer {
         Err(rustix::io::Errno::NOTCONN) => {
             Finding::problem("mount-dead", point.display(), "the mount's process has ended without unmounting").cure(format_args!(
                 "run `vouch umount {}`, and mount again; look in the log for why it ended (`journalctl -k | grep -i oom`)",
@@ -56,6 +68,8 @@ fn failures(mount: &MountStatus, daemon: &vouch_daemon::status::DaemonStatus, fi
     }
     findings.add_logged_errors(mount.point.display(), daemon);
 }
+
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// The tree with the replicas that the mount uses.
 fn tree_of(tree: &TreeStatus, findings: &mut Findings) -> Option<(TreeName, TreeOptions)> {

@@ -1,3 +1,5 @@
+mod configured; // What the configuration names.
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +9,7 @@ use vouch_diagnose::{
     check_keytab, check_machine, check_mount, check_state, check_tree, check_user,
 };
 use vouch_tree::TreeName;
-use vouch_tree_client::TreeOptions;
+use vouch_tree_client::{TreeOptions, without_userinfo};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
@@ -19,7 +21,7 @@ use crate::{config, output};
 ///
 /// Checks the device for mounts, the clock, the state directory and the disk cache; then each
 /// target. Without a target, it checks all mounts, gateways, exports, and brokers and agents of jobs
-/// that run on this machine, and the trees of the configuration. It reads a part of each tree from each replica and leaves nothing behind.
+/// that run on this machine, and the trees, keytabs, databases and directories of the configuration. It reads a part of each tree from each replica and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch check                               this machine and its daemons\n  vouch check @pub.example.org,HOSTID       a tree, from here\n  \
@@ -124,6 +126,9 @@ impl Check<'_> {
         for entry in config::loaded().trees.values().filter(|entry| !shown.contains(&entry.name.to_string())) {
             self.tree(&entry.name, self.args.client.tree_options(&entry.name))?;
         }
+        let cache = self.settings.cache.clone();
+        let seen = self.settings.state_directory.iter().chain(cache.as_ref().map(|(directory, _)| directory)).cloned().collect();
+        configured::check(machine, cache.map_or(u64::MAX, |(_, quota)| quota), seen, &mut self.findings);
         for daemon in &machine.unanswered {
             self.findings.add(
                 Finding::problem("daemon-silent", daemon.socket.display(), &daemon.why)
@@ -134,7 +139,14 @@ impl Check<'_> {
     }
 
     fn mount(&mut self, point: &Path) -> Outcome {
-        for (name, options) in check_mount(point, self.machine, &mut self.findings) {
+        for (name, mut options) in check_mount(point, self.machine, &mut self.findings) {
+            // The mount does not tell the passwords in its URLs.
+            let configured = self.args.client.tree_options(&name).replicas;
+            for replica in &mut options.replicas {
+                if let Some(whole) = configured.iter().find(|whole| without_userinfo(&with_slash(whole)) == *replica) {
+                    replica.clone_from(whole);
+                }
+            }
             self.tree(&name, options)?;
         }
         Ok(())
@@ -147,6 +159,11 @@ impl Check<'_> {
             Ok(())
         })
     }
+}
+
+/// As a mount shows the URL of a replica.
+fn with_slash(url: &str) -> String {
+    if url.ends_with('/') { url.to_owned() } else { format!("{url}/") }
 }
 
 impl Target {

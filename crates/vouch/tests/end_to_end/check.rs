@@ -256,6 +256,15 @@ fn dead_mount_is_named() {
 }
 
 #[test]
+fn stopped_mount_is_named() {
+    let Some(Mounted { mount, world, replica: _replica }) = mounted() else { return };
+    signal("STOP", mount.worker().expect("a worker"));
+    problem(&world, "daemon-silent", &["mnt"]);
+    mount.kill();
+    world.run_ok(["umount", "mnt"]);
+}
+
+#[test]
 fn check_of_a_mount_looks_at_its_replicas() {
     let Some(Mounted { mount: _mount, world, mut replica }) = mounted() else { return };
     assert_eq!(world.run(["check", "--json", "mnt"]).status.code(), Some(0));
