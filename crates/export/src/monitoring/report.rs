@@ -119,6 +119,7 @@ impl Report {
             fingerprint: credentials.certificate.fingerprint_text(),
             not_after: credentials.certificate.valid.end,
             days_left: tls.days_left(&credentials),
+            revocation_overdue: tls.is_revocation_overdue(),
             tls: sessions,
             mtls: mutual,
             handshakes: tls.handshakes.get(),
@@ -145,6 +146,11 @@ impl Report {
                 "End of validity of the server's certificate.",
                 credentials.certificate.valid.end,
             ),
+            (
+                "vouch_export_tls_revocation_overdue",
+                "1 if a list of revoked certificates is older than its next update.",
+                tls.is_revocation_overdue().into(),
+            ),
         ];
         for (metric, help, value) in gauges {
             line(out, metric, help, "gauge");
@@ -153,7 +159,11 @@ impl Report {
         let counters = [
             ("vouch_export_tls_handshakes_total", "TLS handshakes completed.", tls.handshakes.get()),
             ("vouch_export_tls_refused_total", "TLS handshakes and sessions refused.", tls.handshakes_failed.get()),
-            ("vouch_export_tls_calls_too_weak_total", "Calls refused for lack of TLS or a certificate.", tls.refused_weak.get()),
+            (
+                "vouch_export_tls_calls_too_weak_total",
+                "Calls refused because all exports demand TLS or a certificate.",
+                tls.refused_weak.get(),
+            ),
             ("vouch_export_tls_reloads_total", "Reloads of certificates.", tls.reloads.get()),
             ("vouch_export_tls_reloads_failed_total", "Reloads that failed and kept the old certificates.", tls.reloads_failed.get()),
         ];

@@ -85,6 +85,9 @@ pub struct TlsStatus {
     pub fingerprint: String,
     pub not_after: i64,
     pub days_left: i64,
+    /// A list of revoked certificates is older than its next update.
+    #[serde(default)]
+    pub revocation_overdue: bool,
     pub tls: usize,
     pub mtls: usize,
     pub handshakes: u64,

@@ -1,5 +1,7 @@
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -41,7 +43,7 @@ pub(crate) struct Tls {
     credentials: RwLock<Arc<ServerCredentials>>,
     map: RwLock<Arc<CertificateMap>>,
     seen: Mutex<Vec<Option<SystemTime>>>,
-    warned_ms: Mutex<Option<u64>>,
+    warned: Mutex<HashMap<Warning, u64>>,
     lines: Mutex<Throttle>,
     handshaking: ConnectionQuota,
     pub(crate) in_handshake: std::sync::atomic::AtomicUsize,
@@ -63,7 +65,7 @@ impl Tls {
             credentials: RwLock::new(Arc::new(credentials)),
             map: RwLock::new(Arc::new(map)),
             seen: Mutex::new(seen),
-            warned_ms: Mutex::new(None),
+            warned: Mutex::default(),
             lines: Mutex::new(Throttle::of_lines()),
             handshaking: ConnectionQuota::default(),
             in_handshake: 0.into(),
@@ -100,7 +102,7 @@ impl Tls {
         );
         *self.credentials.write() = Arc::new(credentials);
         *self.map.write() = Arc::new(map);
-        *self.warned_ms.lock() = None;
+        self.warned.lock().clear();
         self.reloads.add(1);
         self.warn_of_expiry();
     }
@@ -167,30 +169,53 @@ impl Tls {
         (credentials.certificate.valid.end - wall_seconds()).div_euclid(DAY_S)
     }
 
-    /// Once a day from the last fifth of a certificate's life on, at least two weeks before a
-    /// longer one ends.
+    /// Each warning once a day.
     fn warn_of_expiry(&self) {
-        let (credentials, now) = (self.credentials(), wall_seconds());
-        let valid = &credentials.certificate.valid;
-        let ahead = ((valid.end - valid.start) / 5).min(WARN_AHEAD_S);
-        let mut warned = self.warned_ms.lock();
-        if warned.is_some_and(|at| clock::mono_ms().saturating_sub(at) < WARN_EACH_MS) {
-            return;
+        let (credentials, now_ms) = (self.credentials(), clock::mono_ms());
+        let certificate = &credentials.certificate.name;
+        for warning in warnings(&credentials.certificate.valid, credentials.revocation_due, wall_seconds()) {
+            let mut warned = self.warned.lock();
+            if warned.get(&warning).is_some_and(|at| now_ms.saturating_sub(*at) < WARN_EACH_MS) {
+                continue;
+            }
+            warned.insert(warning, now_ms);
+            match warning {
+                Warning::Expired => tracing::error!(%certificate, "the TLS certificate has expired: clients refuse it; renew it"),
+                Warning::ExpiresSoon => {
+                    tracing::warn!(%certificate, days_left = self.days_left(&credentials), "the TLS certificate expires soon; renew it");
+                }
+                Warning::NotYetValid => tracing::warn!(%certificate, "the TLS certificate is not valid yet; check the clock"),
+                Warning::RevocationOverdue => {
+                    tracing::warn!("a list of revoked certificates is older than its next update; it stays in force; fetch the new one")
+                }
+            }
         }
-        let name = &credentials.certificate.name;
-        if valid.end <= now {
-            tracing::error!(certificate = %name, "the TLS certificate has expired: clients refuse it; renew it");
-        } else if valid.end - now < ahead {
-            tracing::warn!(certificate = %name, days_left = self.days_left(&credentials), "the TLS certificate expires soon; renew it");
-        } else if valid.start > now {
-            tracing::warn!(certificate = %name, "the TLS certificate is not valid yet; check the clock");
-        } else if credentials.revocation_due.is_some_and(|due| due < now) {
-            tracing::warn!("a list of revoked certificates is older than its next update; it stays in force; fetch the new one");
-        } else {
-            return;
-        }
-        *warned = Some(clock::mono_ms());
     }
+
+    pub(crate) fn is_revocation_overdue(&self) -> bool {
+        self.credentials().revocation_due.is_some_and(|due| due < wall_seconds())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Warning {
+    Expired,
+    ExpiresSoon,
+    NotYetValid,
+    RevocationOverdue,
+}
+
+/// The end of a certificate is near from the last fifth of its life on, or from two weeks before.
+fn warnings(valid: &Range<i64>, revocation_due: Option<i64>, now: i64) -> impl Iterator<Item = Warning> {
+    let ahead = ((valid.end - valid.start) / 5).min(WARN_AHEAD_S);
+    let certificate = if valid.end <= now {
+        Some(Warning::Expired)
+    } else if valid.end - now < ahead {
+        Some(Warning::ExpiresSoon)
+    } else {
+        (valid.start > now).then_some(Warning::NotYetValid)
+    };
+    certificate.into_iter().chain(revocation_due.filter(|due| *due < now).map(|_| Warning::RevocationOverdue))
 }
 
 pub(crate) fn read_map(path: Option<&Path>) -> Result<CertificateMap, TlsServiceError> {
@@ -217,3 +242,19 @@ pub(crate) const CERTIFICATE_USER: &str = "x509:";
 const DAY_S: i64 = 86_400;
 const WARN_AHEAD_S: i64 = 14 * DAY_S;
 const WARN_EACH_MS: u64 = Duration::from_secs(86_400).as_millis() as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_warning_stands_alone() {
+        let year = 365 * DAY_S;
+        let at = |now, due| warnings(&(0..year), due, now).collect::<Vec<_>>();
+        assert_eq!(at(-1, None), [Warning::NotYetValid]);
+        assert_eq!(at(year - 15 * DAY_S, None), []);
+        assert_eq!(at(year - 13 * DAY_S, Some(0)), [Warning::ExpiresSoon, Warning::RevocationOverdue]);
+        assert_eq!(at(year, Some(year + 1)), [Warning::Expired]);
+        assert_eq!(warnings(&(0..10), None, 9).collect::<Vec<_>>(), [Warning::ExpiresSoon]);
+    }
+}

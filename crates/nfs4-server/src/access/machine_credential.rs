@@ -18,8 +18,8 @@ impl CompoundContext<'_> {
         if !self.flavour.has_integrity() {
             return Bitmap::EMPTY;
         }
-        let (principal, flavour, address) = (self.principal.clone(), self.flavour, self.connection.peer().ip());
-        self.state(|state| state.machine_operations(turn.client, Credential { principal: &principal, flavour, address }))
+        let (principal, flavour, connection) = (self.principal.clone(), self.flavour, self.connection.clone());
+        self.state(|state| state.machine_operations(turn.client, Credential::new(&principal, flavour, &connection)))
     }
 
     pub(crate) fn is_machine_for(&mut self, grant: &Grant) -> bool {

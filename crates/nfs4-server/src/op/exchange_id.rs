@@ -19,12 +19,11 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
         ops.must_allow = ops.must_allow.minus(WRITES);
     }
     let now = context.now.mono_ms;
-    let (principal, flavour) = (context.principal.clone(), context.flavour);
-    let credential = crate::state::Credential { principal: &principal, flavour, address: context.connection.peer().ip() };
-    let connection = context.connection.id();
+    let (principal, connection) = (context.principal.clone(), context.connection.clone());
+    let credential = crate::state::Credential::new(&principal, context.flavour, &connection);
     let exchanged = context.state(|state| {
         let exchanged = state.exchange_id(&args, credential, now)?;
-        state.note_connection(exchanged.client, connection);
+        state.note_connection(exchanged.client, connection.id());
         Ok::<_, Status>(exchanged)
     })?;
     let config = context.server.config();

@@ -12,8 +12,8 @@ use crate::state::Credential;
 macro_rules! in_state {
     ($context:ident, |$state:ident, $connection:ident, $credential:ident, $now:ident| $act:expr) => {{
         let ($now, $connection) = ($context.now.mono_ms, $context.connection.id());
-        let (principal, flavour) = ($context.principal.clone(), $context.flavour);
-        let $credential = Credential { principal: &principal, flavour, address: $context.connection.peer().ip() };
+        let (principal, connection) = ($context.principal.clone(), $context.connection.clone());
+        let $credential = Credential::new(&principal, $context.flavour, &connection);
         $context.state(|$state| $act)
     }};
 }

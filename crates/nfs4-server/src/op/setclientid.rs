@@ -26,8 +26,8 @@ pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidA
         ident: args.callback_ident,
     };
     let now = context.now.mono_ms;
-    let (principal, flavour) = (context.principal.clone(), context.flavour);
-    let credential = Credential { principal: &principal, flavour, address: context.connection.peer().ip() };
+    let (principal, connection) = (context.principal.clone(), context.connection.clone());
+    let credential = Credential::new(&principal, context.flavour, &connection);
     match context.state(|state| state.set_client_id(&args.client, callback, credential, now)) {
         Ok((client, confirm)) => {
             Results::Setclientid(Ok(SetclientidOk { client, confirm })).encode(context.out);
@@ -44,12 +44,11 @@ pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidA
 
 pub(crate) fn confirm(context: &mut CompoundContext<'_>, args: &SetclientidConfirmArgs) -> OpResult {
     let now = context.now.mono_ms;
-    let (principal, flavour) = (context.principal.clone(), context.flavour);
-    let credential = Credential { principal: &principal, flavour, address: context.connection.peer().ip() };
-    let connection = context.connection.id();
+    let (principal, connection) = (context.principal.clone(), context.connection.clone());
+    let credential = Credential::new(&principal, context.flavour, &connection);
     context.state(|state| {
         state.confirm_client(args.client, args.confirm, credential, now)?;
-        state.note_connection(args.client, connection);
+        state.note_connection(args.client, connection.id());
         Ok::<_, Status>(())
     })?;
     Results::SetclientidConfirm(Ok(())).encode(context.out);

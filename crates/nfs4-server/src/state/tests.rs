@@ -60,7 +60,7 @@ pub(super) fn gss(name: &str) -> Principal {
 }
 
 pub(super) fn sys(principal: &Principal) -> Credential<'_> {
-    Credential { principal, flavour: Flavour::Sys, address: [127, 0, 0, 1].into() }
+    Credential { principal, flavour: Flavour::Sys, address: [127, 0, 0, 1].into(), machine: None }
 }
 
 pub(super) fn file_through(export: u32, number: u8) -> FileKey {

@@ -301,6 +301,12 @@ impl<'w> Client<'w> {
         assert_eq!(status, Status::OK);
     }
 
+    pub(crate) fn over(fixture: &'w Fixture, connection: Arc<Connection>, name: &str) -> Self {
+        let mut client = Self::register_over(fixture, connection, name, 1, user(0), Flavour::Sys, StateProtect::None).0;
+        client.reclaim_complete();
+        client
+    }
+
     fn register(
         fixture: &'w Fixture,
         name: &str,
@@ -309,16 +315,20 @@ impl<'w> Client<'w> {
         flavour: Flavour,
         protect: StateProtect<'_>,
     ) -> (Self, StateProtectReply<'static>) {
-        let mut client = Client {
-            fixture,
-            connection: fixture.connect(),
-            principal,
-            flavour,
-            minor: 2,
-            id: ClientId(0),
-            session: SessionId([0; 16]),
-            seq: SlotSeq(0),
-        };
+        Self::register_over(fixture, fixture.connect(), name, boot, principal, flavour, protect)
+    }
+
+    fn register_over(
+        fixture: &'w Fixture,
+        connection: Arc<Connection>,
+        name: &str,
+        boot: u8,
+        principal: Principal,
+        flavour: Flavour,
+        protect: StateProtect<'_>,
+    ) -> (Self, StateProtectReply<'static>) {
+        let mut client =
+            Client { fixture, connection, principal, flavour, minor: 2, id: ClientId(0), session: SessionId([0; 16]), seq: SlotSeq(0) };
         let (_, list) = client.send(&[exchange_id(name, boot, protect)]);
         let [Results::ExchangeId(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.id = ok.client;

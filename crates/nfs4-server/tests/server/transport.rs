@@ -1,7 +1,9 @@
 //! RFC 9289; `xprtsec=` of exports(5).
 
+use vouch_nfs4::CreateSeq;
 use vouch_nfs4_server::{ClientCertificate, TlsPeer, Transport};
 
+use crate::ops::create_session;
 use crate::prelude::*;
 
 fn demanding(id: u32, name: &str, files: &Arc<MemoryFs>, transport_min: Transport) -> Export {
@@ -10,7 +12,11 @@ fn demanding(id: u32, name: &str, files: &Arc<MemoryFs>, transport_min: Transpor
 }
 
 fn certified(user: Option<&str>) -> TlsPeer {
-    let certificate = ClientCertificate { fingerprint: [7; 32], name: "node7".into(), user: user.map(Into::into) };
+    named("node7", user)
+}
+
+fn named(name: &str, user: Option<&str>) -> TlsPeer {
+    let certificate = ClientCertificate { fingerprint: [7; 32], name: name.into(), user: user.map(Into::into) };
     TlsPeer { certificate: Some(certificate), cipher_suite: String::new() }
 }
 
@@ -67,4 +73,39 @@ fn state_ends_when_export_demands_more() {
     assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&mode(0o666)))]), Status::OK);
     let exports = Exports::new(vec![demanding(1, "e", &files, Transport::Tls)]).expect("one export");
     assert_eq!(fixture.server.replace_exports(exports).ended, 1);
+}
+
+#[test]
+fn state_of_certified_machine_ends_only_by_its_certificate() {
+    let files = Arc::new(MemoryFs::new());
+    let exports = vec![export(1, &["any"], &files, sys_access()), demanding(2, "mtls", &files, Transport::MutualTls)];
+    let fixture = Fixture::with_exports(files.clone(), exports);
+    let connect = |tls: Option<TlsPeer>| {
+        let connection = fixture.connect();
+        tls.into_iter().for_each(|tls| connection.set_tls(tls));
+        connection
+    };
+    let mut victim = Client::over(&fixture, connect(Some(certified(None))), "one");
+    assert_eq!(victim.status(&["mtls"], &[open_by_name("f", Some(&mode(0o600)))]), Status::OK);
+    let send = |connection: &Arc<Connection>, args| {
+        let (reply, _) = fixture.call_with_flavour(Flavour::Sys, connection, &user(0), compound(2, &[args]));
+        results(reply)
+    };
+    let restart = |connection: &Arc<Connection>| {
+        let (status, list) = send(connection, exchange_id("one", 2, StateProtect::None));
+        match &list[..] {
+            [Results::ExchangeId(Ok(ok))] => send(connection, create_session(ok.client, CreateSeq(ok.seq.0))).0,
+            _ => status,
+        }
+    };
+    for other in [None, Some(TlsPeer::default()), Some(named("node8", None)), Some(certified(Some("x509:alice")))] {
+        let other = connect(other);
+        assert_eq!(restart(&other), Status::CLID_INUSE);
+        let bind = op::BindConnArgs { session: victim.session, dir: op::ChannelDirClient::Fore, rdma: false };
+        let (status, _) = send(&other, Args::BindConnToSession(bind));
+        assert_eq!(status, Status::WRONG_CRED);
+    }
+    assert_eq!(victim.status(&["mtls", "f"], &[getattr(&[1])]), Status::OK);
+    // A renewed certificate has another fingerprint.
+    assert_eq!(restart(&connect(Some(certified(None)))), Status::OK);
 }

@@ -25,6 +25,10 @@ impl ClientPrincipal {
         }
     }
 
+    pub(in crate::state) fn of_machine(certificate: &str) -> Self {
+        ClientPrincipal::Proven { name: machine_digest(certificate), protected: false }
+    }
+
     /// AUTH_SYS calls match each other, since anybody can write any user id.
     pub(in crate::state) fn admits(&self, credential: Credential<'_>) -> bool {
         match (self, credential.principal) {
@@ -33,13 +37,18 @@ impl ClientPrincipal {
             (ClientPrincipal::Proven { name, protected }, Principal::Gss { name: other } | Principal::Certificate { name: other }) => {
                 *name == digest(other) && (!protected || credential.flavour.has_integrity())
             }
-            (ClientPrincipal::Proven { .. }, _) => false,
+            (ClientPrincipal::Proven { name, .. }, _) => credential.machine.is_some_and(|machine| *name == machine_digest(machine)),
         }
     }
 }
 
 fn digest(name: &str) -> [u8; 32] {
     *blake3::hash(name.as_bytes()).as_bytes()
+}
+
+/// Differs from the digests of Kerberos principals and users' certificates.
+fn machine_digest(certificate: &str) -> [u8; 32] {
+    digest(&format!("x509-machine:{certificate}"))
 }
 
 #[cfg(test)]

@@ -52,16 +52,15 @@ impl<F: Clone> State<F> {
     }
 
     /// Errors: WRONG_CRED. RFC 8881 §2.10.8 leaves the choice to the server without state
-    /// protection. A Kerberos principal's client accepts only that principal: a session id seen on
-    /// the wire ends nothing.
+    /// protection. A Kerberos principal's client accepts only that principal, and that of a machine
+    /// with a certificate only that machine: a session id seen on the wire ends nothing.
     pub(in crate::state) fn check_may_manage(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         self.enforce(client, op, credential)?;
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
         let unprotected = client.v41().is_some_and(|v41| v41.protection == Protection::None);
-        match unprotected
-            && matches!(client.client_principal(), ClientPrincipal::Proven { .. })
-            && !client.client_principal().admits(credential)
-        {
+        let is_other_principal =
+            matches!(client.client_principal(), ClientPrincipal::Proven { .. }) && !client.client_principal().admits(credential);
+        match unprotected && is_other_principal || !client.is_of_machine(credential) {
             true => Err(Status::WRONG_CRED),
             false => Ok(()),
         }

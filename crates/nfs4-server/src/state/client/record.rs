@@ -1,4 +1,4 @@
-use super::credential::Family;
+use super::credential::{Credential, Family};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub(in crate::state) struct Client {
     pub(in crate::state) owner: Arc<[u8]>,
     pub(in crate::state) verifier: Verifier,
     pub(in crate::state) principal: Principal,
+    /// Name of the certificate of the machine that made the record under AUTH_SYS.
+    pub(in crate::state) machine: Option<Arc<str>>,
     pub(in crate::state) address: IpAddr,
     pub(in crate::state) source: Source,
     pub(in crate::state) source_key: SourceKey,
@@ -162,6 +164,15 @@ impl Client {
     pub(in crate::state) fn has_state_to_lose(&self) -> bool {
         let has_sessions = self.v41().is_some_and(|v41| !v41.sessions.is_empty());
         self.lease == Lease::Active && (self.has_state() || has_sessions)
+    }
+
+    pub(in crate::state) fn is_of_machine(&self, credential: Credential<'_>) -> bool {
+        self.machine.is_none() || self.machine.as_deref() == credential.machine
+    }
+
+    /// Who may take the name after a restart of the server.
+    pub(in crate::state) fn recorded_principal(&self) -> ClientPrincipal {
+        self.machine.as_deref().map_or_else(|| self.client_principal(), ClientPrincipal::of_machine)
     }
 
     pub(in crate::state) fn client_principal(&self) -> ClientPrincipal {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use vouch_nfs4::op::SequenceFlags;
 use vouch_nfs4::{ClientId, Status, Verifier};
 
+use crate::ConnectionId;
 use crate::access::network::Network;
+use crate::state::client::principal::ClientPrincipal;
 use crate::state::effect::StateEffect;
 use crate::state::hash::{Map, Set};
 use crate::state::id::ClientKey;
 use crate::state::quota::Source;
 use crate::state::tables::State;
-use crate::{ConnectionId, Principal};
 
 impl<F: Clone> State<F> {
     pub(in crate::state) fn names(&mut self, family: Family) -> &mut Map<Arc<[u8]>, NameRecords> {
@@ -53,6 +54,7 @@ impl<F: Clone> State<F> {
             owner: owner.clone(),
             verifier,
             principal: credential.principal.clone(),
+            machine: credential.machine_of_sys(),
             source_key: self.sources.add_client(&source),
             address: credential.address,
             source,
@@ -105,11 +107,12 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// CLID_INUSE if the client comes from another address while the former instance holds state:
-    /// AUTH_SYS proves no identity.
+    /// CLID_INUSE if the client comes from another address while the former instance holds state,
+    /// because AUTH_SYS proves no identity, or without the certificate of the former instance.
     pub(in crate::state) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[before];
-        if client.has_state_to_lose() && client.source != Source::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
+        let is_same = client.source == Source::of(&credential) && client.is_of_machine(credential);
+        if client.has_state_to_lose() && !is_same { Err(Status::CLID_INUSE) } else { Ok(()) }
     }
 
     pub(in crate::state) fn check_confirmation(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
@@ -153,8 +156,8 @@ impl<F: Clone> State<F> {
             owner: client.owner.to_vec(),
             verifier: client.verifier,
             revoked,
-            creator: client.client_principal(),
-            from: (!matches!(client.principal, Principal::Gss { .. } | Principal::Certificate { .. })).then(|| Network::of(client.address)),
+            creator: client.recorded_principal(),
+            from: (!matches!(client.recorded_principal(), ClientPrincipal::Proven { .. })).then(|| Network::of(client.address)),
         };
         let (record_key, value) = record.to_bytes();
         self.effects.push_back(StateEffect::Persist { key: record_key, value });

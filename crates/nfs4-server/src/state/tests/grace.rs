@@ -439,6 +439,26 @@ fn setclientid_confirm_updates_recorded_address() {
     }
 }
 
+#[test]
+fn name_of_certified_machine_waits_for_its_certificate() {
+    let (mut store, mut fixture) = (Store::default(), Fixture::new());
+    let root = user(0);
+    let by = |machine| Credential { machine, ..sys(&root) };
+    let a = register(&mut fixture, "a", 1, by(Some("node7"))).unwrap();
+    reclaim_complete_for(&mut fixture, &a);
+    let old = register_v40(&mut fixture, by(Some("node7"))).unwrap();
+    fixture.state.record(old, false);
+    store.apply_effects(&mut fixture);
+    let mut fixture = store.restart(2);
+    for other in [None, Some("node8")] {
+        assert_eq!(register(&mut fixture, "a", 2, by(other)).err(), Some(Status::CLID_INUSE));
+        assert!(register_v40(&mut fixture, by(other)).is_err());
+    }
+    let a = register(&mut fixture, "a", 1, by(Some("node7"))).unwrap();
+    assert!(reclaim(&mut fixture, &a).is_ok());
+    assert!(register_v40(&mut fixture, by(Some("node7"))).is_ok());
+}
+
 // Section 8.4.2.1.
 #[test]
 fn moved_client_reclaims_what_only_reads_a_tree() {

@@ -143,8 +143,9 @@ fn tls_line(tls: &TlsStatus) -> String {
         ..0 => "has expired".to_owned(),
         days => format!("expires in {days} days"),
     };
+    let list = if tls.revocation_overdue { "; a list of revoked certificates is overdue" } else { "" };
     format!(
-        "TLS certificate {} {left}; {} connections tls, {} mtls; {} handshakes, {} refused\n\n",
+        "TLS certificate {} {left}{list}; {} connections tls, {} mtls; {} handshakes, {} refused\n\n",
         vouch_daemon::printable::printable(tls.certificate.as_bytes()),
         tls.tls,
         tls.mtls,
