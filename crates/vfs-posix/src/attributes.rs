@@ -59,7 +59,7 @@ pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<At
         device: (stat.stx_rdev_major, stat.stx_rdev_minor),
         // Files of a stacked file system show different devices.
         fsid: if mount.stacked { mount.fsid } else { inode_scope(stat, mount) },
-        file_number: stat.stx_ino,
+        file_number: stat.stx_ino & mount.inode_mask,
         accessed: time(stat.stx_atime),
         modified: time(stat.stx_mtime),
         changed: time(stat.stx_ctime),

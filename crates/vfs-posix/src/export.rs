@@ -16,7 +16,7 @@ use crate::id_store::IdStore;
 use crate::mount::Mount;
 use crate::mount_crossing::Mounts;
 use crate::node::{FileCache, Node, Nodes};
-use crate::{attributes, ffi, handle, identity, probe};
+use crate::{attributes, ffi, handle, identity, mount, probe};
 
 #[derive(Clone)]
 pub struct Options {
@@ -76,6 +76,20 @@ pub(crate) struct Inner {
 }
 
 impl PosixFs {
+    /// What the root's file system lacks, and what that means for clients.
+    pub fn missing_features(&self) -> Vec<&'static str> {
+        let traits = self.inner.traits;
+        let features = [
+            (
+                !self.inner.root.mount.handles,
+                "it cannot open files by handle: they are found by names in the state directory, and file handles are volatile",
+            ),
+            (!traits.xattrs, "it has no user extended attributes: clients cannot set any"),
+            (!traits.acls, "it has no POSIX ACLs: clients cannot set ACLs"),
+        ];
+        features.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, meaning)| meaning).collect()
+    }
+
     /// # Errors
     /// If the directory cannot be opened, or this process cannot serve it as requested.
     pub fn open(path: &Path, options: Options) -> Result<Self, ExportError> {
@@ -116,7 +130,7 @@ impl PosixFs {
             xattrs: probe::knows_xattr(&mount.fd, "user.vouch"),
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
             clone_block_len: if options.snapshot.is_some() { 0 } else { probe::clone_block_len(&mount.fd) },
-            sparse: true,
+            sparse: mount::finds_holes(mount.id),
             // With handles, a file is found for as long as it exists. By names it is lost when
             // moved outside of the server, or when the store lost its last second.
             persistent_ids: by_handle,
@@ -150,7 +164,7 @@ pub(crate) fn identify(fd: BorrowedFd<'_>, mount: &Mount) -> Result<FileId, Errn
     }
     let stat = attributes::stat(fd)?;
     let birth = if mount.stacked { 0 } else { attributes::birth(&stat) };
-    Ok(handle::id_of_number(attributes::inode_scope(&stat, mount), stat.stx_ino, birth))
+    Ok(handle::id_of_number(attributes::inode_scope(&stat, mount), stat.stx_ino & mount.inode_mask, birth))
 }
 
 impl Inner {

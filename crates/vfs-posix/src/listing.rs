@@ -108,7 +108,7 @@ impl Inner {
                     // the number of its covered directory.
                     let file_number = match &file {
                         Some(Ok((_, attributes))) if attributes.fsid == stream.fsid => attributes.file_number,
-                        _ => entry.inode,
+                        _ => entry.inode & node.mount.inode_mask,
                     };
                     let entry = DirectoryEntry { name: entry.name.to_bytes(), cookie: entry.cookie, file_number, file };
                     if each(entry).is_break() {

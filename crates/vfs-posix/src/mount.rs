@@ -23,6 +23,8 @@ pub(crate) struct Mount {
     pub(crate) system: SystemId,
     pub(crate) is_root: bool,
     pub(crate) handles: bool,
+    /// The part of an inode number that is the same at each mount.
+    pub(crate) inode_mask: u64,
     /// overlayfs: device numbers distinguish its files, and a first write replaces a file by a
     /// copy.
     pub(crate) stacked: bool,
@@ -66,6 +68,21 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const OVERLAY_MAGIC: i64 = 0x794c_7630;
 
+fn has_type(mount: i32, types: &[&str]) -> bool {
+    file_system_type(mount).is_some_and(|kind| types.iter().any(|name| name.as_bytes() == kind))
+}
+
+/// CephFS reports holes as data, and sizes as space used.
+pub(crate) fn finds_holes(mount: i32) -> bool {
+    !has_type(mount, &CEPH_FUSE) && !has_type(mount, &["ceph"])
+}
+
+const CEPH_FUSE: [&str; 2] = ["fuse.ceph-fuse", "fuse.ceph"];
+
+/// ceph-fuse numbers snapshots in the order of their first use. These numbers are the upper bits of
+/// inode numbers and handles in snapshots.
+const CEPH_INODE_MASK: u64 = (1 << 48) - 1;
+
 impl Mount {
     pub(crate) fn new(fd: OwnedFd, is_root: bool) -> Result<Self, Errno> {
         let fine_times = probe::fine_times(&fd);
@@ -74,7 +91,11 @@ impl Mount {
 
     /// Its content never changes, so its times need no probe.
     pub(crate) fn snapshot(fd: OwnedFd, number: u64) -> Result<Self, Errno> {
-        Ok(Mount { fsid: number, ..Mount::with_times(fd, false, true)? })
+        let mount = Mount::with_times(fd, false, true)?;
+        if has_type(mount.id, &CEPH_FUSE) {
+            return Ok(Mount { fsid: number, handles: false, inode_mask: CEPH_INODE_MASK, ..mount });
+        }
+        Ok(Mount { fsid: number, ..mount })
     }
 
     fn with_times(fd: OwnedFd, is_root: bool, fine_times: bool) -> Result<Self, Errno> {
@@ -96,6 +117,7 @@ impl Mount {
             system: system_of(id).unwrap_or_else(|| SystemId::of_device(device.0, device.1)),
             is_root,
             handles,
+            inode_mask: u64::MAX,
             stacked: kind == OVERLAY_MAGIC,
             in_memory: kind == TMPFS_MAGIC || kind == RAMFS_MAGIC,
             journal: Journal::of(kind, device),

@@ -16,6 +16,7 @@ pub struct Traits {
     pub acls: bool,
     /// Of [`OpenFile::clone_range`], bytes; 0 without support.
     pub clone_block_len: u32,
+    /// Holes are found, and take no space.
     pub sparse: bool,
     /// The change attribute grows even if the clock is set back.
     pub change_grows: bool,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use vouch_daemon::printable::printable;
 use vouch_tree_client::FaultObserver;
 use vouch_vfs::FileSystem;
 use vouch_vfs_posix::{ExportError, IdStore, PosixFs, SnapshotFs};
@@ -42,15 +43,30 @@ impl FileSystemOpener {
         let snapshots = options.snapshots();
         match PosixFs::open(path, plain.clone()) {
             // Below a mount point or in a snapshot may be a file system without handles.
-            Ok(file_system) if !options.cross_mounts && snapshots.is_none() => return Ok(Arc::new(file_system)),
+            Ok(file_system) if !options.cross_mounts && snapshots.is_none() => {
+                self.log_missing_features(path, &file_system);
+                return Ok(Arc::new(file_system));
+            }
             Ok(_) | Err(ExportError::NeedsIds(_)) => {}
             Err(error) => return Err(plainly(error)),
         }
         let store = self.store(path)?;
         let file_system = PosixFs::open(path, vouch_vfs_posix::Options { ids: Some(store), ..plain }).map_err(plainly)?;
+        self.log_missing_features(path, &file_system);
         match snapshots {
             Some(snapshots) => Ok(Arc::new(SnapshotFs::open(file_system, snapshots).map_err(plainly)?)),
             None => Ok(Arc::new(file_system)),
+        }
+    }
+
+    /// A file system that heads share should have them all.
+    fn log_missing_features(&self, path: &Path, file_system: &PosixFs) {
+        let export = printable(path.as_os_str().as_bytes());
+        for meaning in file_system.missing_features() {
+            match &self.right {
+                Some(_) => tracing::warn!("the file system of {export} lacks a feature: {meaning}"),
+                None => tracing::info!("the file system of {export} lacks a feature: {meaning}"),
+            }
         }
     }
 

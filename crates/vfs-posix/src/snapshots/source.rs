@@ -94,6 +94,9 @@ impl<'a> SnapshotDirectory<'a> {
 
     fn number(&self, name: &[u8], fd: &OwnedFd) -> std::result::Result<u64, Errno> {
         let mut hasher = blake3::Hasher::new_derive_key("vouch snapshot 1");
+        if let Some(birth) = ceph_birth(fd) {
+            return Ok(word(hasher.update(name).update(&[1]).update(&birth).finalize()));
+        }
         let is_mounted = mount_of(fd)? != self.mount;
         match ffi::name_to_handle(fd.as_fd(), c"") {
             Ok((handle, _)) => {
@@ -108,6 +111,13 @@ impl<'a> SnapshotDirectory<'a> {
         }
         Ok(word(hasher.finalize()))
     }
+}
+
+/// When a snapshot of CephFS was made, as text.
+fn ceph_birth(fd: &OwnedFd) -> Option<Vec<u8>> {
+    let mut birth = [0; 64];
+    let len = fs::getxattr(Inner::descriptor_path(fd.as_fd()), "ceph.snap.btime", &mut birth).ok()?;
+    Some(birth[..len].to_vec())
 }
 
 fn mount_of(fd: &OwnedFd) -> std::result::Result<u64, Errno> {

@@ -1,6 +1,8 @@
 //! On loop devices, in memory, stacked, mounted below one another. Each test has its own mount
 //! namespace.
 
+mod cephfs;
+mod cephfs_cluster;
 mod change;
 mod clones;
 mod cold;

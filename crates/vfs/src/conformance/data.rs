@@ -124,7 +124,9 @@ fn regions_are_allocated_and_punched(fixture: &Fixture) {
             assert_eq!(fixture.attributes(&file).size, 65_536, "the size stays");
             assert_eq!(read(&*open, 4096, 32_768).0, vec![0; 32_768], "a hole reads as zeros");
             assert_eq!((read(&*open, 0, 4096).0, read(&*open, 36_864, 10).0), (vec![7; 4096], vec![7; 10]), "data around the range stays");
-            assert_eq!(open.seek(0, SeekTarget::Hole).expect("an entry exists"), 4096, "the look-up succeeds");
+            if fixture.fs.traits().sparse {
+                assert_eq!(open.seek(0, SeekTarget::Hole).expect("an entry exists"), 4096, "the look-up succeeds");
+            }
             open.deallocate(1, 10).expect("any range");
             assert_eq!(read(&*open, 0, 12).0, [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7], "a hole has exact ends");
         }

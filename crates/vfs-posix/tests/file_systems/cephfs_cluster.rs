@@ -1,0 +1,220 @@
+//! A Ceph cluster of one machine: a monitor, a manager, an OSD in memory, and an MDS. It lives in a
+//! directory of its own and on free ports, and ends with the test.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+pub(crate) const PROGRAMS: [&str; 8] = ["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "ceph-mds", "ceph-fuse", "monmaptool", "setpriv"];
+
+pub(crate) struct Cluster {
+    monitor: Daemon,
+    manager: Daemon,
+    osd: Daemon,
+    mds: Daemon,
+    directory: TempDir,
+}
+
+/// Killed at its end.
+pub(crate) struct Daemon(Child);
+
+/// By ceph-fuse.
+pub(crate) struct Mounted {
+    point: PathBuf,
+    client: Daemon,
+}
+
+impl Cluster {
+    pub(crate) fn start() -> Cluster {
+        let directory = TempDir::new().expect("a directory");
+        let at = directory.path();
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
+        fs::write(at.join("ceph.conf"), configuration(at, port)).expect("a file");
+        for part in ["mon", "mgr", "osd", "mds", "run"] {
+            fs::create_dir(at.join(part)).expect("a directory");
+        }
+        let monitors = format!("[v2:127.0.0.1:{port}]");
+        run(at, "monmaptool", &["--create", "--fsid", CLUSTER_ID, "--addv", "a", &monitors, "monmap"]);
+        run(at, "ceph-mon", &["-i", "a", "--mkfs", "--monmap", "monmap"]);
+        let monitor = Daemon::start(at, "ceph-mon", "a");
+        run(at, "ceph", &["osd", "new", OSD_ID]);
+        let manager = Daemon::start(at, "ceph-mgr", "a");
+        run(at, "ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", OSD_ID]);
+        let osd = Daemon::start(at, "ceph-osd", "0");
+        run(at, "ceph", &["osd", "pool", "create", "metadata", "4"]);
+        run(at, "ceph", &["osd", "pool", "create", "data", "4"]);
+        run(at, "ceph", &["fs", "new", "test", "metadata", "data"]);
+        let mds = Daemon::start(at, "ceph-mds", "a");
+        Cluster { monitor, manager, osd, mds, directory }
+    }
+
+    /// A mount, as another machine has it.
+    pub(crate) fn mount(&self, point: &Path) -> Mounted {
+        fs::create_dir_all(point).expect("a directory");
+        let is_mounted = || {
+            let line = format!(" {} ", point.display());
+            fs::read_to_string("/proc/self/mountinfo").expect("procfs").lines().any(|mount| mount.contains(&line))
+        };
+        let deadline = Instant::now() + START_MAX;
+        loop {
+            let mut client = Daemon::of(client(self.directory.path(), point));
+            // It ends while the MDS is starting.
+            while client.0.try_wait().expect("a child").is_none() {
+                if is_mounted() {
+                    return Mounted { point: point.to_owned(), client };
+                }
+                assert!(Instant::now() < deadline, "ceph-fuse does not mount\n{}", self.logs());
+                std::thread::sleep(POLL);
+            }
+            assert!(Instant::now() < deadline, "ceph-fuse ends\n{}", self.logs());
+        }
+    }
+
+    pub(crate) fn logs(&self) -> String {
+        let entries = fs::read_dir(self.directory.path()).expect("a directory").flatten().map(|entry| entry.path());
+        let logs = entries.filter(|path| path.extension().is_some_and(|extension| extension == "out"));
+        logs.map(|path| format!("{}:\n{}\n", path.display(), fs::read_to_string(&path).unwrap_or_default())).collect()
+    }
+
+    pub(crate) fn osd(&self) -> &Daemon {
+        &self.osd
+    }
+
+    pub(crate) fn mds(&self) -> &Daemon {
+        &self.mds
+    }
+
+    /// Killed, and started again.
+    pub(crate) fn restart_mds(&mut self) {
+        self.mds.kill();
+        self.mds = Daemon::start(self.directory.path(), "ceph-mds", "a");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        [&mut self.mds, &mut self.osd, &mut self.manager, &mut self.monitor].into_iter().for_each(Daemon::kill);
+    }
+}
+
+impl Daemon {
+    fn start(at: &Path, program: &str, name: &str) -> Daemon {
+        let mut command = dies_with_test(at, program);
+        command.args(["-i", name, "-f"]);
+        Daemon::of(command)
+    }
+
+    fn of(mut command: Command) -> Daemon {
+        Daemon(command.stdin(Stdio::null()).spawn().expect("setpriv(1)"))
+    }
+
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    /// SIGSTOP.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    /// SIGCONT.
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([format!("-{signal}"), self.0.id().to_string()]).status().expect("kill(1)");
+        assert!(status.success());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.point).status();
+        // In order, or else the MDS waits for it.
+        let deadline = Instant::now() + END_MAX;
+        while self.client.0.try_wait().is_ok_and(|ended| ended.is_none()) && Instant::now() < deadline {
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+fn client(at: &Path, point: &Path) -> Command {
+    let mut command = dies_with_test(at, "ceph-fuse");
+    command.args(["-f", "-n", "client.admin"]).arg(point);
+    command
+}
+
+fn dies_with_test(at: &Path, program: &str) -> Command {
+    let log = fs::File::options().create(true).append(true).open(at.join(format!("{program}.out"))).expect("a file");
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program, "-c"]).arg(at.join("ceph.conf"));
+    command.current_dir(at).stdout(log.try_clone().expect("a descriptor")).stderr(log);
+    command
+}
+
+fn run(at: &Path, program: &str, args: &[&str]) {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(at).env("CEPH_CONF", at.join("ceph.conf")).stdin(Stdio::null());
+    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn configuration(at: &Path, port: u16) -> String {
+    let at = at.display();
+    format!(
+        "[global]
+fsid = {CLUSTER_ID}
+mon host = [v2:127.0.0.1:{port}/0]
+mon initial members = a
+public addr = 127.0.0.1
+cluster addr = 127.0.0.1
+auth cluster required = none
+auth service required = none
+auth client required = none
+run dir = {at}/run
+admin socket = {at}/run/$name.$pid.asok
+pid file =
+log file = {at}/$name.log
+mon cluster log file = {at}/cluster.log
+crash dir = {at}/run
+keyring = {at}/keyring
+mon data = {at}/mon
+mgr data = {at}/mgr
+osd data = {at}/osd
+mds data = {at}/mds
+mon data avail crit = 0
+mon data avail warn = 0
+osd objectstore = memstore
+memstore device bytes = 1G
+mds beacon grace = 600
+mds reconnect timeout = 5
+osd crush chooseleaf type = 0
+osd pool default size = 1
+osd pool default min size = 1
+osd pool default pg num = 4
+osd pool default pg autoscale mode = off
+mon allow pool size one = true
+"
+    )
+}
+
+const CLUSTER_ID: &str = "5d4d4bd1-8f6b-4a0c-9a40-5c9c6b2f1f55";
+const OSD_ID: &str = "0b6e6a0e-51b6-4d0c-9a0e-7f1c39e4b6aa";
+
+const START_MAX: Duration = Duration::from_secs(300);
+const END_MAX: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
