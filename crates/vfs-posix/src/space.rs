@@ -15,7 +15,8 @@ pub(crate) fn space(caller: &Caller, node: &Node) -> Result<Space> {
         bytes_total: bytes(stat.f_blocks),
         bytes_free: bytes(stat.f_bfree),
         bytes_available: bytes(stat.f_bavail),
-        files_total: stat.f_files,
+        // A file system without a limit may say that all numbers are free, as CephFS does.
+        files_total: stat.f_files.max(stat.f_ffree),
         files_free: stat.f_ffree,
         files_available: stat.f_favail,
         quota,
