@@ -7,19 +7,7 @@ use vouch_vfs::{AccessOverride, Blocking, Caller, Error, FileId, FileSystem, Ope
 use vouch_vfs_posix::{IdStore, Options, SnapshotFs, SnapshotOptions};
 
 use crate::cephfs_cluster::{Cluster, Mounted, PROGRAMS};
-use crate::rules::{check_but, plain};
 use crate::world::{Short as _, alone, content, export, named, put, refused, run, with_names};
-
-#[test]
-fn conforms_on_cephfs() {
-    alone("cephfs::conforms_on_cephfs", &PROGRAMS, |above| {
-        let cluster = Cluster::start();
-        let root = above.join("root");
-        let _mounted = cluster.mount(&root);
-        // CephFS stores no times before 1970.
-        check_but(&["times_are_stored_exactly"], &root, plain);
-    });
-}
 
 /// Two mounts stand for two machines.
 #[test]

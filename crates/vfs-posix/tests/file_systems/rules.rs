@@ -9,7 +9,7 @@ use vouch_vfs_posix::{Options, leave_callers};
 
 use crate::world::{Short as _, alone, export, image, overlay, put, with_names};
 
-pub(crate) fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Options) {
+fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Options) {
     let rules = RULES.iter().flat_map(|rules| rules.iter()).map(|rule| rule.0);
     for (count, rule) in rules.filter(|rule| !but.contains(rule)).enumerate() {
         eprintln!("rule {rule}");
@@ -21,7 +21,7 @@ pub(crate) fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Op
     }
 }
 
-pub(crate) fn plain(_: &Path) -> Options {
+fn plain(_: &Path) -> Options {
     Options::default()
 }
 
