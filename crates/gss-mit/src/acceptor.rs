@@ -1,5 +1,6 @@
 //! Accepts clients' tokens with the keys of a keytab.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -84,6 +85,27 @@ pub fn check_keytab(keytab: Option<&Path>, service: &str) -> Result<(), Kerberos
             Err(KerberosError::refused(format!("{of} holds no key of {prefix}HOST"), "write them to it (kadmin: ktadd -k KEYTAB nfs/HOST)"))
         }
     }
+}
+
+/// The first principal `host/NAME` or `host/NAME.DOMAIN` of the keytab, where NAME is the host's name
+/// up to its first dot.
+pub fn host_principal(keytab: &Path, host: &str) -> Result<String, KerberosError> {
+    let gss = Gss::get().map_err(KerberosError::no_library)?;
+    let (of, named) = place(Some(keytab))?;
+    let prefix = format!("host/{}", host.split('.').next().unwrap_or_default());
+    let first = Cell::new(None);
+    let is_of_host = |name: &[u8]| {
+        let is_it = name.strip_prefix(prefix.as_bytes()).is_some_and(|rest| rest.starts_with(b"@") || rest.starts_with(b"."));
+        if is_it {
+            first.set(String::from_utf8(name.to_vec()).ok());
+        }
+        is_it
+    };
+    let found = holds_key(gss, named.as_deref(), is_of_host);
+    wipe_stack();
+    found.map_err(|status| KerberosError::of(gss, &of, status, Side::Server).of_no_keytab())?;
+    let cure = "write it to the keytab (kadmin: ktadd -k KEYTAB host/NODE), or name another by --principal";
+    first.take().ok_or_else(|| KerberosError::refused(format!("{of} holds no key of {prefix}"), cure))
 }
 
 fn place(keytab: Option<&Path>) -> Result<(String, Option<CString>), KerberosError> {

@@ -18,7 +18,7 @@ mod kdc;
 mod tests;
 mod ticket;
 
-pub use acceptor::{MitAcceptor, Partial, check_keytab};
+pub use acceptor::{MitAcceptor, Partial, check_keytab, host_principal};
 pub use delegation::{DelegatedTickets, Delegation, full_name};
 pub use error::{KerberosError, TICKET_REFUSED, fault_of};
 pub use initiator::{ClientSource, MitInitiator};

@@ -198,6 +198,26 @@ fn missing_keytab_differs_from_missing_key() {
 }
 
 #[test]
+fn host_principal_has_short_or_full_name_of_the_host() {
+    if crate::available().is_err() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("keytab");
+    let of = |host| crate::host_principal(&path, host).map_err(|error| error.to_string());
+    assert!(of("n1").expect_err("no file").contains("missing, unreadable or empty"));
+    keytab(&path, &[["nfs", "n1.example.org"], ["host", "n10.example.org"], ["host", "n1.example.org"], ["host", "n2"]]);
+    for (host, principal) in [
+        ("n1", "host/n1.example.org@EXAMPLE.ORG"),
+        ("n1.example.org", "host/n1.example.org@EXAMPLE.ORG"),
+        ("n2.site", "host/n2@EXAMPLE.ORG"),
+    ] {
+        assert_eq!(of(host).as_deref(), Ok(principal));
+    }
+    assert!(of("n3").expect_err("no key").contains("holds no key of host/n3; cure: "));
+}
+
+#[test]
 fn keytab_without_service_key_is_reported() {
     if crate::available().is_err() {
         return;

@@ -32,7 +32,7 @@ pub(super) struct Args {
     /// Name of this node in the scheduler; by default the host name up to its first dot.
     #[arg(long, value_name = "NAME")]
     node: Option<NodeName>,
-    /// Principal of this node; by default host/ and the host name.
+    /// Principal of this node; by default the keytab's host/ with the short or full host name.
     #[arg(long, value_name = "PRINCIPAL")]
     principal: Option<String>,
     /// Keytab with the principal's key.
@@ -63,15 +63,12 @@ pub(super) fn run(args: Args) -> Outcome {
         Some(node) => node,
         None => NodeName::parse(host.split('.').next().unwrap_or_default()).map_err(|error| Failure::input("--node", error))?,
     };
-    let config = AgentConfig {
-        brokers: args.broker,
-        node,
-        principal: args.principal.unwrap_or_else(|| format!("host/{host}")),
-        keytab: args.keytab,
-        cache: args.cache,
-        state: args.state,
-        poll: args.poll,
+    let principal = match args.principal {
+        Some(principal) => principal,
+        None => vouch_gss_mit::host_principal(&args.keytab, &host).map_err(|fault| Failure::input("--keytab", fault))?,
     };
+    let config =
+        AgentConfig { brokers: args.broker, node, principal, keytab: args.keytab, cache: args.cache, state: args.state, poll: args.poll };
     let listener = listen(&args.socket, 0o600)?;
     let page = StatusPage::open(DaemonKind::JobsAgent, args.metrics)?;
     let agent = Arc::new(Agent::open(config)?);
