@@ -1,8 +1,9 @@
 //! A domain of Active Directory, with Samba as its controller, in namespaces of their own: a machine
-//! that adcli(8) joins, tickets of more than 16 KiB, users and groups by winbind, new passwords
+//! that adcli(8) joins, tickets of more than 16 KiB, users and nested groups by winbind, new passwords
 //! of the machine, and the loss of the controller.
 
 mod domain;
+mod member;
 mod rotation;
 
 use std::path::Path;
@@ -55,12 +56,15 @@ fn domain_process() {
     let status = |cache: &str| export.enters(&domain, cache).expect_err("no right");
     assert_eq!(status(&domain.kinit("bob", "bob")), Status::ACCESS.to_string(), "no account");
     assert_eq!(status(&domain.kinit_machine()), Status::ACCESS.to_string(), "a machine is anonymous");
+    let winbind = member::start(&domain);
     users_of_winbind_have_their_groups(&domain);
+    drop(winbind);
     rotation::run(&domain, &export);
     lost_controller_stops_no_known_user(&mut domain, &export);
 }
 
-/// `carol` is no user of /etc/passwd: `auth_to_local` makes `ADVOUCH\carol` of her principal.
+/// `carol` is no user of /etc/passwd: `auth_to_local` makes `ADVOUCH\carol` of her principal. She is
+/// in `staff` by two groups between them.
 fn users_of_winbind_have_their_groups(domain: &Domain) {
     domain.make_directory("staff", (0, domain.group_id("ADVOUCH\\staff")));
     let export = domain.export_by_winbind();

@@ -4,20 +4,21 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-use super::{ENTERED, INSIDE, PORT, REFUSED, WHERE};
+use super::{ENTERED, INSIDE, PORT, REFUSED, WHERE, member};
 use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
 
 /// A root file system with Samba and adcli, by `script/install-needs samba-dc`.
 pub(super) const ROOT: &str = "/opt/vouch-samba";
-const CONTROLLER_PORTS: [u16; 2] = [88, 389];
-const DOMAIN_REALM: &str = "AD.VOUCH.TEST";
+pub(super) const CONTROLLER_PORTS: [u16; 2] = [88, 389];
+pub(super) const DOMAIN_REALM: &str = "AD.VOUCH.TEST";
 pub(super) const PASSWORD: &str = "Passw0rd-vouch";
 /// Groups in which alice is by another group.
 const NESTING_GROUPS: u32 = 2_500;
 
 const SET_UP: &str = r#"set -e
 ip link set lo up
+ip addr add 127.0.0.2/32 dev lo
 for directory in var/lib/samba var/cache/samba var/log/samba etc/samba run tmp; do
     mkdir -p "$1/$directory" "$0/root/$directory"
     mount --bind "$0/root/$directory" "$1/$directory"
@@ -36,6 +37,16 @@ mount --bind "$0/etc" /etc
 mount --bind "$0/root/run" /run
 "#;
 
+const DIRECTORIES: [&str; 6] = ["var/lib/samba/private", "var/cache/samba", "var/log/samba", "etc/samba", "run/samba", "tmp"];
+
+const INSIDE_OWN: &str = r#"set -e
+own=$0
+for directory in var/lib/samba var/cache/samba var/log/samba etc/samba run tmp; do
+    mount --bind "$own/$directory" "$1/$directory"
+done
+exec chroot "$@"
+"#;
+
 const ADD_USERS: &str = r#"import sys
 from samba.auth import system_session
 from samba.param import LoadParm
@@ -51,7 +62,10 @@ directory.add({"dn": "CN=inner," + base, "objectClass": "group", "sAMAccountName
 for number in range(int(sys.argv[2])):
     directory.add({"dn": f"CN=outer{number},{base}", "objectClass": "group", "sAMAccountName": f"outer{number}",
                    "groupType": "-2147483644", "member": "CN=inner," + base})
-directory.add({"dn": "CN=staff," + base, "objectClass": "group", "sAMAccountName": "staff", "member": "CN=carol," + base})
+member = "carol"
+for name in ("crew", "team", "staff"):
+    directory.add({"dn": f"CN={name},{base}", "objectClass": "group", "sAMAccountName": name, "member": f"CN={member},{base}"})
+    member = name
 directory.transaction_commit()
 "#;
 
@@ -69,7 +83,10 @@ impl Domain {
     pub(super) fn start() -> Domain {
         let mut domain = Domain { samba: None, files: tempfile::tempdir().expect("a temporary directory") };
         let write = |name: &str, text: &str| std::fs::write(domain.path(name), text).expect("a file");
-        write("hosts", "127.0.0.1 localhost\n127.0.0.1 dc1.ad.vouch.test dc1\n127.0.0.1 filer.ad.vouch.test filer\n");
+        write(
+            "hosts",
+            "127.0.0.1 localhost\n127.0.0.1 dc1.ad.vouch.test dc1\n127.0.0.2 dc2.ad.vouch.test dc2\n127.0.0.1 filer.ad.vouch.test filer\n",
+        );
         write(
             "krb5.conf",
             "[libdefaults]\n default_realm = AD.VOUCH.TEST\n dns_lookup_kdc = false\n dns_lookup_realm = false\n rdns = false\n \
@@ -86,7 +103,7 @@ impl Domain {
         let mut provision = domain.inside("samba-tool");
         provision.args(["domain", "provision", "--realm", DOMAIN_REALM, "--domain", "ADVOUCH", "--adminpass", PASSWORD]);
         provision.args(["--server-role", "dc", "--dns-backend", "NONE", "--host-name", "dc1", "--host-ip", "127.0.0.1"]);
-        succeed(provision.args(["--option", "interfaces=lo", "--option", "bind interfaces only=yes"]));
+        succeed(provision.args(["--option", "interfaces=127.0.0.1/32", "--option", "bind interfaces only=yes"]));
         succeed(domain.inside("python3").args(["/mnt/users.py", PASSWORD, &NESTING_GROUPS.to_string()]));
         domain.copy_name_service();
         domain.start_controller();
@@ -123,11 +140,8 @@ impl Domain {
 
     /// Number of a group of the domain, by winbind.
     pub(super) fn group_id(&self, group: &str) -> u32 {
-        let out = Command::new("getent")
-            .args(["-s", "winbind", "group", group])
-            .env("LD_LIBRARY_PATH", self.path("modules"))
-            .output()
-            .expect("getent(1)");
+        let mut command = self.with_winbind("getent");
+        let out = command.args(["-s", "winbind", "group", group]).output().expect("getent(1)");
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         let number = text.split(':').nth(2).and_then(|number| number.parse().ok());
         number.unwrap_or_else(|| panic!("winbind does not know {group}: {text}{}", self.log()))
@@ -145,6 +159,21 @@ impl Domain {
     pub(super) fn inside(&self, program: &str) -> Command {
         let mut command = Command::new("chroot");
         command.args([ROOT, program]).env("LC_ALL", "C");
+        command
+    }
+
+    /// Directories for another daemon of Samba's root.
+    pub(super) fn make_root(&self, name: &str) {
+        for directory in DIRECTORIES {
+            std::fs::create_dir_all(self.path(name).join(directory)).expect("a directory");
+        }
+    }
+
+    /// A program of Samba's root with the directories of this name.
+    pub(super) fn inside_own(&self, name: &str, program: &str) -> Command {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", INSIDE_OWN]);
+        command.arg(self.path(name)).args([ROOT, program]).env("LC_ALL", "C");
         command
     }
 
@@ -169,10 +198,13 @@ impl Domain {
     }
 
     pub(super) fn kinit(&self, user: &str, cache: &str) -> String {
+        self.kinit_by(&self.path("krb5.conf"), user, cache).unwrap_or_else(|error| panic!("kinit {user}: {error}{}", self.log()))
+    }
+
+    pub(super) fn kinit_by(&self, profile: &Path, user: &str, cache: &str) -> Result<String, String> {
         let cache = format!("FILE:{}", self.path(cache).display());
         let mut kinit = Command::new("kinit");
-        succeed_with(kinit.env("KRB5_CONFIG", self.path("krb5.conf")).args(["-c", &cache, user]), &format!("{PASSWORD}\n"));
-        cache
+        output_with(kinit.env("KRB5_CONFIG", profile).args(["-c", &cache, user]), &format!("{PASSWORD}\n")).map(|_| cache)
     }
 
     pub(super) fn kinit_machine(&self) -> String {
@@ -192,26 +224,37 @@ impl Domain {
     }
 
     pub(super) fn export(&self, name: &str) -> Export {
-        self.export_by(name, self.vouch())
+        self.export_by(name, self.vouch(), &self.path("filer.keytab"))
     }
 
     /// An export whose users and groups are those of winbind: `ADVOUCH\name`.
     pub(super) fn export_by_winbind(&self) -> Export {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
-        command.arg("mount --bind \"$0\" /etc/nsswitch.conf && exec \"$@\"").arg(self.path("winbind.conf"));
-        let vouch = self.vouch();
-        command.arg(vouch.get_program()).envs(vouch.get_envs().filter_map(|(name, value)| Some((name, value?))));
         let profiles = ["names.conf", "krb5.conf"].map(|profile| self.path(profile).display().to_string());
-        command.env("KRB5_CONFIG", profiles.join(":")).env("LD_LIBRARY_PATH", self.path("modules"));
-        self.export_by("winbind", command)
+        self.export_by_winbind_with("winbind", &profiles.join(":"), &self.path("filer.keytab"))
     }
 
-    fn export_by(&self, name: &str, mut command: Command) -> Export {
+    pub(super) fn export_by_winbind_with(&self, name: &str, profiles: &str, keytab: &Path) -> Export {
+        let vouch = self.vouch();
+        let mut command = self.with_winbind(&vouch.get_program().to_string_lossy());
+        command.envs(vouch.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("KRB5_CONFIG", profiles);
+        self.export_by(name, command, keytab)
+    }
+
+    /// A command whose name service is winbind of the member.
+    fn with_winbind(&self, program: &str) -> Command {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+        command.arg("mount --bind \"$0\" /etc/nsswitch.conf && mount --bind \"$1\" /run && shift && exec \"$@\"");
+        command.arg(self.path("winbind.conf")).arg(self.path(member::NAME).join("run")).arg(program);
+        command.env("LD_LIBRARY_PATH", self.path("modules"));
+        command
+    }
+
+    fn export_by(&self, name: &str, mut command: Command, keytab: &Path) -> Export {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr()).expect("a free port");
         command.arg("export").arg("--dir").arg(self.path("data")).arg("--state").arg(self.path(&format!("state-{name}")));
         command.args(["--options", "rw,insecure,sec=krb5:krb5i:krb5p", "--listen", &address.to_string(), "--keytab"]);
-        command.arg(self.path("filer.keytab"));
+        command.arg(keytab);
         let log = std::fs::File::options().create(true).append(true).open(self.path("export.log")).expect("a file");
         let process = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
         until("the export does not start", || TcpStream::connect(address).is_ok());
@@ -237,9 +280,13 @@ impl Export {
         self.enters_at("own", domain, cache)
     }
 
-    /// Length of the token, or the status of the refusal. A call that is delayed is repeated.
     pub(super) fn enters_at(&self, directory: &str, domain: &Domain, cache: &str) -> Result<usize, String> {
-        let out = self.child(domain, cache).env(WHERE, directory).output().expect("this program starts");
+        self.outcome(domain, self.child(domain, cache).env(WHERE, directory))
+    }
+
+    /// Length of the token, or the status of the refusal. A call that is delayed is repeated.
+    pub(super) fn outcome(&self, domain: &Domain, child: &mut Command) -> Result<usize, String> {
+        let out = child.output().expect("this program starts");
         let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         let after = |mark: &str| text.lines().find_map(|line| Some(line.split_once(mark)?.1.to_owned()));
         match (after(ENTERED), after(REFUSED)) {
@@ -263,10 +310,15 @@ pub(super) fn succeed(command: &mut Command) {
 }
 
 pub(super) fn succeed_with(command: &mut Command, input: &str) {
+    output_with(command, input).unwrap_or_else(|error| panic!("{command:?}: {error}"));
+}
+
+/// The output, or the status and output of a failure.
+fn output_with(command: &mut Command, input: &str) -> Result<String, String> {
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child: Child = spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("the child reads its input");
     let out = child.wait_with_output().expect("the child ends");
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{command:?}: {}: {text}", out.status);
+    if out.status.success() { Ok(text) } else { Err(format!("{}: {text}", out.status)) }
 }
