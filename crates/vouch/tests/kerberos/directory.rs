@@ -2,6 +2,7 @@
 
 mod kerberos_users;
 mod site;
+mod sssd;
 
 use vouch_nfs4::Bitmap;
 use vouch_nfs4::op::{Op, Results};

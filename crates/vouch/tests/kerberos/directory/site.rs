@@ -45,10 +45,15 @@ pub(super) const fn group_gid(group: u32) -> u32 {
 
 pub(super) struct Site {
     slapd: Option<KillOnDrop>,
-    nslcd: KillOnDrop,
+    pub(super) name_service: Option<KillOnDrop>,
     directory: Directory,
+    /// The directory's other URL, for clients without Unix sockets.
+    pub(super) url: String,
     files: tempfile::TempDir,
-    module: PathBuf,
+    /// Directory of the name service's module.
+    pub(super) module: PathBuf,
+    /// Directories of `files`, and where the export sees them.
+    pub(super) mounts: Vec<(&'static str, &'static str)>,
 }
 
 pub(super) struct Export {
@@ -62,6 +67,21 @@ impl Site {
     /// `None`. `timelimit` is the patience of nslcd with the directory, in seconds.
     pub(super) fn start(timelimit: u32) -> Option<Site> {
         let found = programs()?;
+        let mut site = Site::without_name_service("ldap", found.module);
+        let conf = format!(
+            "uri {}\nbase {BASE}\nthreads 4\ntimelimit {timelimit}\nbind_timelimit {timelimit}\nreconnect_sleeptime 1\nreconnect_retrytime 1\n",
+            site.directory.url
+        );
+        std::fs::write(site.path("etc/nslcd.conf"), conf).expect("a file");
+        let mut nslcd = site.inside(&found.nslcd);
+        nslcd.arg("-n").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        site.name_service = Some(KillOnDrop(nslcd.spawn().expect("nslcd(8)")));
+        wait_for(&site.path("run/nslcd/socket"));
+        Some(site)
+    }
+
+    /// slapd with its users, and a copy of /etc whose nsswitch.conf names this module.
+    pub(super) fn without_name_service(name: &str, module: PathBuf) -> Site {
         let files = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| files.path().join(name);
         for name in ["database", "run", "run/nslcd"] {
@@ -77,26 +97,25 @@ impl Site {
         assert!(out.status.success(), "slapadd: {}", String::from_utf8_lossy(&out.stderr));
         let copied = Command::new("cp").args(["-a", "/etc", "."]).current_dir(files.path()).status().expect("cp(1)");
         assert!(copied.success(), "a copy of /etc");
-        std::fs::write(path("etc/nsswitch.conf"), "passwd: files ldap systemd\ngroup: files ldap systemd\n").expect("a file");
-        let conf = format!(
-            "uri {url}\nbase {BASE}\nthreads 4\ntimelimit {timelimit}\nbind_timelimit {timelimit}\nreconnect_sleeptime 1\nreconnect_retrytime 1\n"
-        );
-        std::fs::write(path("etc/nslcd.conf"), conf).expect("a file");
+        let switch = format!("passwd: files {name} systemd\ngroup: files {name} systemd\n");
+        std::fs::write(path("etc/nsswitch.conf"), switch).expect("a file");
         let directory = Directory { url, base: BASE, administrator: ADMINISTRATOR, password: PASSWORD };
-        let idle = Command::new("true").spawn().expect("true(1)");
-        let mut site = Site { slapd: None, nslcd: KillOnDrop(idle), directory, files, module: found.module };
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr()).expect("a free port").port();
+        let url = format!("ldap://127.0.0.1:{port}");
+        let mounts = vec![("etc", "/etc"), ("run", "/run")];
+        let mut site = Site { slapd: None, name_service: None, directory, url, files, module, mounts };
         site.start_slapd();
-        let mut nslcd = site.inside(&found.nslcd);
-        nslcd.arg("-n").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        site.nslcd = KillOnDrop(nslcd.spawn().expect("nslcd(8)"));
-        wait_for(&site.files.path().join("run/nslcd/socket"));
-        Some(site)
+        site
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
     }
 
     pub(super) fn start_slapd(&mut self) {
         let path = |name: &str| self.files.path().join(name);
         let mut command = Command::new("/usr/sbin/slapd");
-        command.args(["-d", "0", "-h", &self.directory.url, "-f"]).arg(path("slapd.conf"));
+        command.args(["-d", "0", "-h", &format!("{} {}", self.directory.url, self.url), "-f"]).arg(path("slapd.conf"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.slapd = Some(KillOnDrop(command.spawn().expect("slapd(8)")));
         wait_for(&path("slapd.socket"));
@@ -106,11 +125,17 @@ impl Site {
         self.slapd = None;
     }
 
-    /// STOP or CONT.
+    /// STOP or CONT. A stopped slapd serves nobody when this returns: the kernel stops a process some
+    /// time after the signal is sent.
     pub(super) fn signal_slapd(&self, signal: &str) {
         let pid = self.slapd.as_ref().expect("slapd runs").id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &pid]).status().expect("kill(1)");
         assert!(sent.success(), "{signal}");
+        let end = Instant::now() + Duration::from_secs(60);
+        while signal == "STOP" && !is_stopped(&pid) {
+            assert!(Instant::now() < end, "slapd does not stop");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub(super) fn remove_from_crowd(&self, user: u32, crowd: u32) {
@@ -120,11 +145,13 @@ impl Site {
 
     /// A command that sees the directory as this host's name service.
     pub(super) fn inside(&self, program: &Path) -> Command {
-        let path = |name: &str| self.files.path().join(name);
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c"]);
-        command.arg("mount --bind \"$0\" /etc && mount --bind \"$1\" /run && shift && exec \"$@\"");
-        command.arg(path("etc")).arg(path("run")).arg(program).env("LD_LIBRARY_PATH", &self.module);
+        command.args(["--mount", "--propagation", "private", "sh", "-ec"]);
+        command.args(["while [ \"$1\" != -- ]; do mount --bind \"$1\" \"$2\"; shift 2; done; shift; exec \"$@\"", "sh"]);
+        for (from, to) in &self.mounts {
+            command.arg(self.path(from)).arg(to);
+        }
+        command.arg("--").arg(program).env("LD_LIBRARY_PATH", &self.module);
         command
     }
 
@@ -173,6 +200,13 @@ impl Site {
     }
 }
 
+/// Whether all threads of a process are stopped.
+fn is_stopped(pid: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
+    let is_stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+    threads.flatten().all(|thread| std::fs::read_to_string(thread.path().join("stat")).is_ok_and(is_stopped))
+}
+
 struct Programs {
     nslcd: PathBuf,
     module: PathBuf,
@@ -183,16 +217,21 @@ fn programs() -> Option<Programs> {
     let library = format!("lib/{}-linux-gnu", std::env::consts::ARCH);
     let found =
         roots.into_iter().find(|root| root.join(&library).join("libnss_ldap.so.2").exists() && root.join("usr/sbin/nslcd").exists());
-    let has = |path: &str| Path::new(path).exists();
-    let has_slapd = has("/usr/sbin/slapd") && has("/usr/bin/ldapmodify") && has("/etc/ldap/schema/nis.schema");
-    let may = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
     match found {
-        Some(root) if has_slapd && may => Some(Programs { nslcd: root.join("usr/sbin/nslcd"), module: root.join(library) }),
+        Some(root) if has_directory() => Some(Programs { nslcd: root.join("usr/sbin/nslcd"), module: root.join(library) }),
         _ => {
             println!("skipped: needs root, mount namespaces and the packages slapd, ldap-utils, nslcd and libnss-ldapd");
             None
         }
     }
+}
+
+/// Whether this machine can run slapd(8) and mount namespaces.
+pub(super) fn has_directory() -> bool {
+    let has = |path: &str| Path::new(path).exists();
+    let has_slapd = has("/usr/sbin/slapd") && has("/usr/bin/ldapmodify") && has("/etc/ldap/schema/nis.schema");
+    let may = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+    has_slapd && may
 }
 
 fn slapd_conf(files: &Path) -> String {

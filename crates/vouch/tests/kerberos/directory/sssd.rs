@@ -1,0 +1,116 @@
+//! The same directory by SSSD: users, groups, the stated time of a removed membership, and an outage.
+
+use std::path::Path;
+
+use super::site::{CROWD_LEN, CROWDS, GROUPS, Site, USERS, enters, has_directory, uid};
+use super::{STATED, owners, runtime, until_refused};
+use crate::kill_on_drop::KillOnDrop;
+use crate::ldap::{BASE, wait_for};
+use crate::prelude::*;
+
+/// A root file system with SSSD, by `script/install-needs sssd`.
+const ROOT: &str = "/opt/vouch-sssd";
+/// `entry_cache_timeout` of these tests, in seconds.
+const LIFE_S: u64 = 2;
+
+const START: &str = r#"set -e
+mount --bind "$0/var-lib/sss" "$1/var/lib/sss"
+mount --bind "$0/sssd" "$1/etc/sssd"
+mount --bind "$0/sssd-log" "$1/var/log/sssd"
+mount -t tmpfs tmpfs "$1/run"
+mount -t proc proc "$1/proc"
+mount --bind /dev "$1/dev"
+exec chroot "$1" /usr/sbin/sssd -i
+"#;
+
+impl Site {
+    /// Without SSSD, slapd or permission prints a line that `script/test` counts, and returns `None`.
+    fn start_sssd() -> Option<Site> {
+        let module = Path::new(ROOT).join(format!("usr/lib/{}-linux-gnu/libnss_sss.so.2", std::env::consts::ARCH));
+        if !module.exists() || !has_directory() {
+            println!("skipped: needs root, mount namespaces, slapd, ldap-utils and sssd of script/install-needs");
+            return None;
+        }
+        let mut site = Site::without_name_service("sss", "".into());
+        site.module = site.path("module");
+        for name in ["module", "sssd", "sssd/conf.d", "sssd-log", "var-lib"] {
+            std::fs::create_dir(site.path(name)).expect("a directory");
+        }
+        std::fs::copy(module, site.path("module/libnss_sss.so.2")).expect("the module of SSSD");
+        let copied = Command::new("cp").arg("-a").arg(Path::new(ROOT).join("var/lib/sss")).arg(site.path("var-lib")).status();
+        assert!(copied.expect("cp(1)").success(), "a copy of /var/lib/sss");
+        // As docs/directories.md has it.
+        let conf = format!(
+            "[sssd]\nservices = nss\ndomains = example\n[nss]\nfilter_users = root\nfilter_groups = root\nmemcache_timeout = 0\n[domain/example]\n\
+             id_provider = ldap\nldap_uri = {}\nldap_search_base = {BASE}\nignore_group_members = true\n\
+             entry_cache_timeout = {LIFE_S}\noffline_timeout = 1\noffline_timeout_random_offset = 0\n",
+            site.url
+        );
+        std::fs::write(site.path("sssd/sssd.conf"), conf).expect("a file");
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(site.path("sssd/sssd.conf"), private).expect("an own file");
+        site.mounts.push(("var-lib", "/var/lib"));
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", START]);
+        command.arg(site.path("")).arg(ROOT).stdin(Stdio::null()).stdout(Stdio::null());
+        let log = std::fs::File::create(site.path("sssd.log")).expect("a file");
+        site.name_service = Some(KillOnDrop(command.stderr(log).spawn().expect("unshare(1)")));
+        wait_for(&site.path("var-lib/sss/pipes/nss"));
+        let end = Instant::now() + Duration::from_secs(60);
+        while !site.check(&["--user", "user1"]).contains("ok       user1") {
+            assert!(Instant::now() < end, "SSSD does not answer: {}", std::fs::read_to_string(site.path("sssd.log")).unwrap_or_default());
+        }
+        Some(site)
+    }
+}
+
+/// SSSD answers from its cache in an outage, and a removed member loses its right after the life of
+/// that answer.
+#[test]
+fn membership_by_sssd_ends_within_the_stated_time() {
+    let Some(mut site) = Site::start_sssd() else { return };
+    let export = site.export(&["--identity-cache", "2s", "--identity-wait", "120s"]);
+    runtime().block_on(async {
+        let [member, other] = [export.client(uid(1)).await, export.client(uid(2)).await];
+        assert_eq!((enters(&member, "crowd0").await, enters(&other, "crowd0").await), (Ok(()), Ok(())));
+        site.kill_slapd();
+        let end = Instant::now() + STATED;
+        while Instant::now() < end {
+            assert_eq!((enters(&member, "crowd0").await, enters(&other, "crowd1").await), (Ok(()), Err(Status::ACCESS)));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        site.start_slapd();
+        site.remove_from_crowd(1, 0);
+        // Not before SSSD has connected again.
+        until_refused(&member, Instant::now(), STATED + Duration::from_secs(LIFE_S + 120), Status::ACCESS).await;
+        assert_eq!(enters(&other, "crowd0").await, Ok(()));
+    });
+}
+
+#[test]
+fn users_and_groups_by_sssd_are_right() {
+    let Some(site) = Site::start_sssd() else { return };
+    let export = site.export(&["--identity-wait", "120s"]);
+    runtime().block_on(async {
+        let root = export.client(0).await;
+        for user in (0..USERS).step_by(97) {
+            let expected = (format!("user{user}@vouch.test"), format!("crowd{}@vouch.test", user / CROWD_LEN));
+            assert_eq!(owners(&root, &user.to_string()).await, expected);
+        }
+        for user in (1..USERS).step_by(970) {
+            let client = export.client(uid(user)).await;
+            for crowd in 0..CROWDS {
+                let expected = if crowd == user / CROWD_LEN { Ok(()) } else { Err(Status::ACCESS) };
+                assert_eq!(enters(&client, &format!("crowd{crowd}")).await, expected, "user {user}, crowd {crowd}");
+            }
+            assert_eq!(enters(&client, "group7").await, Err(Status::ACCESS));
+        }
+        let member_of_all = export.client(uid(0)).await;
+        for group in 0..GROUPS {
+            assert_eq!(enters(&member_of_all, &format!("group{group}")).await, Ok(()), "group {group}");
+        }
+    });
+    let found = site.check(&["--user", "user0"]);
+    assert!(found.contains(&format!("uid {}, gid 200000, {} groups", uid(0), GROUPS + 2)), "{found}");
+    assert!(site.check(&["--user", "nobody-knows"]).contains("PROBLEM  user-without-account: nobody-knows"));
+}
