@@ -15,7 +15,7 @@ use vouch_tree::{Content, Iv, TreeName};
 use vouch_tree_cache::{CacheCounts, CacheOptions, TreeCache};
 use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, Tree, TreeOptions};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
-use vouch_tree_store::{Database, WriteOptions};
+use vouch_tree_store::{CollectOptions, Database, RemoteView, WriteOptions, read_segment};
 
 const FILES: usize = 40;
 
@@ -236,13 +236,17 @@ async fn cache_serves_without_origin_and_after_restart_then_follows() {
 
     site.write(7, 11);
     site.publish();
-    let began = Instant::now();
-    while site.open(server.rpc()).await.unwrap().newest().number() < 2 {
-        assert!(began.elapsed() < Duration::from_secs(60), "the new revision");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+    wait_for_revision(&site, &server, 2).await;
     for replica in [server.rpc(), server.http()] {
         site.read(replica, |file| if file == 7 { 11 } else { file }).await;
+    }
+}
+
+async fn wait_for_revision(site: &Site, server: &Running, number: u64) {
+    let began = Instant::now();
+    while site.open(server.rpc()).await.unwrap().newest().number() < number {
+        assert!(began.elapsed() < Duration::from_secs(60), "the new revision");
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
@@ -283,6 +287,48 @@ async fn packs_are_evicted_within_the_quota() {
     assert!(counts.evictions > 0 && counts.used_len <= quota, "{counts:?}");
     assert!(space(&site.path("cache")) <= quota, "{} bytes", space(&site.path("cache")));
     site.read(server.rpc(), |file| file).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caches_follow_a_collection_that_moves_frames() {
+    let site = Site::new();
+    // The store keeps a segment of this many records when it writes a new one.
+    std::fs::create_dir(site.path("source/many")).unwrap();
+    for number in 0..5000u64 {
+        std::fs::write(site.path(&format!("source/many/{number}")), [number.to_be_bytes(); 150].concat()).unwrap();
+    }
+    site.publish();
+    let _origin = site.serve_origin();
+    let (server, running) = site.serve_cache(LARGE).await;
+    let numbers = |file: usize| if (1..=5).contains(&file) { file + 14 } else { file };
+    for file in 1..=5 {
+        site.write(file, numbers(file));
+        site.publish();
+    }
+    let writer = Database::open_write(&site.path("db"), WriteOptions::default()).unwrap();
+    writer.retain(1).unwrap();
+    drop(writer);
+    let collected = Database::collect(&site.path("db"), CollectOptions { pack_len_max: 1 << 20, ..CollectOptions::default() }).unwrap();
+    assert!(collected.moved_bytes > 0 && has_record_of_removed_pack(&site), "{collected:?}");
+    site.write(6, 20);
+    site.publish();
+    let numbers = |file: usize| if file == 6 { 20 } else { numbers(file) };
+    wait_for_revision(&site, &server, 8).await;
+    for replica in [server.rpc(), server.http()] {
+        site.read(replica, numbers).await;
+    }
+    drop((server, running));
+    std::fs::remove_dir_all(site.path("cache")).unwrap();
+    let (server, _cache) = site.serve_cache(LARGE).await;
+    site.read(server.http(), numbers).await;
+}
+
+fn has_record_of_removed_pack(site: &Site) -> bool {
+    let view = RemoteView::parse(&std::fs::read(site.path("db/manifest")).unwrap()).unwrap();
+    view.segments().iter().any(|file| {
+        let segment = read_segment(&site.path("db").join(&file.path)).unwrap();
+        segment.records().any(|(_, record)| view.frame(&record).is_err())
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use vouch_tree_client::{DatabaseFiles, Tree, location_of_name};
-use vouch_tree_store::{RemoteFile, RemoteView, read_segment};
+use vouch_tree_store::{RemoteFile, RemoteView, SegmentBytes, read_segment};
 
 use crate::cache::TreeCache;
 use crate::pack::Wanted;
@@ -154,10 +154,18 @@ impl TreeCache {
 
     fn tables_of(&self, view: &RemoteView) -> Result<HashMap<String, PackTable>> {
         let mut builder = TableBuilder::default();
-        for segment in view.segments() {
-            for (handle, record) in read_segment(&self.path_of(&segment))?.records() {
-                builder.add(handle, view.frame(&record)?);
+        let mut newer: Vec<SegmentBytes> = Vec::new();
+        for file in view.segments() {
+            let segment = read_segment(&self.path_of(&file))?;
+            for (handle, record) in segment.records() {
+                match view.frame(&record) {
+                    Ok(frame) => builder.add(handle, frame),
+                    // A collection has moved the frame and removed its old pack.
+                    Err(_) if newer.iter().any(|segment| segment.find(&handle).is_some()) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
+            newer.push(segment);
         }
         builder.finish().ok_or_else(|| Error::Origin { origin: self.options.name.to_string(), what: "frames overlap in the index".into() })
     }
