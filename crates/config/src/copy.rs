@@ -13,7 +13,7 @@ impl Config {
     pub fn trees_text(&self) -> String {
         let mut text = String::new();
         for (short, tree) in &self.trees {
-            let _ = writeln!(text, "[tree.{}]\nname = {}", quoted(short), quoted(&tree.name.to_string()));
+            let _ = writeln!(text, "[tree.{}]\nname = {}", quoted(short), quoted(tree.name.to_string()));
             add_table(&mut text, &tree.options);
             for (command, table) in &tree.commands {
                 let words: Vec<String> = command.split(' ').map(quoted).collect();
@@ -37,7 +37,7 @@ fn add_table(text: &mut String, table: &Table) {
         let value = match &setting.value {
             Value::Flag(on) => on.to_string(),
             Value::One(value) => quoted(value),
-            Value::Many(values) => format!("[{}]", values.iter().map(|value| quoted(value)).collect::<Vec<_>>().join(", ")),
+            Value::Many(values) => format!("[{}]", values.iter().map(quoted).collect::<Vec<_>>().join(", ")),
         };
         let _ = writeln!(text, "{} = {value}", quoted(option));
     }
