@@ -74,7 +74,7 @@ mod tests {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
         let address = listener.local_addr().unwrap();
         let attempt = || TcpStream::connect_timeout(&address, Duration::from_millis(200));
-        let mut admission = Admission::closed(&[listener.clone()]).unwrap();
+        let mut admission = Admission::closed(std::slice::from_ref(&listener)).unwrap();
         assert_eq!(attempt().unwrap_err().kind(), io::ErrorKind::TimedOut);
         admission.set_open(true).unwrap();
         let mut queued = TcpStream::connect(address).unwrap();
