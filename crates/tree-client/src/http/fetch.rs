@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use reqwest::{StatusCode, Url};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use vouch_tree_store::RemoteView;
 
 use super::options::HttpOptions;
@@ -33,6 +33,7 @@ pub(super) struct Fetcher {
     routes: Vec<RouteSource>,
     requests: Semaphore,
     received: AtomicU64,
+    timeout: Duration,
 }
 
 pub(super) struct Wanted<'a> {
@@ -134,7 +135,7 @@ impl Fetcher {
             None => Ok(RouteSource::Fixed(Arc::new(Route::new(name, connect_timeout, options)?))),
         };
         let routes = names.into_iter().map(source).collect::<Result<_>>()?;
-        Ok(Self { base, routes, requests: Semaphore::new(REQUESTS_MAX), received: AtomicU64::new(0) })
+        Ok(Self { base, routes, requests: Semaphore::new(REQUESTS_MAX), received: AtomicU64::new(0), timeout: options.timeout })
     }
 
     async fn routes(&self) -> Vec<Arc<Route>> {
@@ -172,9 +173,10 @@ impl Fetcher {
         let mut url = self.base.join(path).map_err(|error| other(path, error))?;
         url.set_query(wanted.query.map(|number| format!("at={number}")).as_deref());
         let mut failure = None;
-        for route in self.routes().await {
+        let routes = self.routes().await;
+        for (route, more) in routes.iter().zip((0..routes.len()).rev()) {
             let request = HttpRequest { url: url.clone(), range: wanted.range.clone() };
-            let response = match route.transport.get(request).await {
+            let response = match self.ask(route, request, more).await {
                 Ok(response) if !route.is_proxy() || !is_from_proxy(status(&response)) => response,
                 Ok(response) => {
                     failure = Some(route.note_failure(path, status(&response)));
@@ -187,6 +189,9 @@ impl Fetcher {
             };
             match self.read(response, &wanted, sink).await {
                 Err(ReadError::Broken(error)) => failure = Some(route.note_failure(path, error)),
+                // A proxy's own page.
+                Err(ReadError::OtherFile) if route.is_proxy() => failure = Some(route.note_failure(path, OTHER_FILE)),
+                Err(ReadError::OtherFile) => return Err(other(path, OTHER_FILE)),
                 Err(ReadError::Answer(error)) => return Err(error),
                 Ok(()) => return Ok(()),
             }
@@ -194,12 +199,23 @@ impl Fetcher {
         Err(failure.unwrap_or_else(|| other(path, "no way to the server")))
     }
 
+    /// A proxy that says nothing leaves time for the routes after it.
+    async fn ask(&self, route: &Route, request: HttpRequest, routes_left: usize) -> std::result::Result<HttpResponse, String> {
+        let answer = route.transport.get(request);
+        if routes_left == 0 {
+            return answer.await;
+        }
+        let limit = (self.timeout / (routes_left as u32 + 1)).min(ANSWER_TIME_MAX);
+        timeout(limit, answer).await.unwrap_or_else(|_| Err(format!("no answer within {:.1} s", limit.as_secs_f32())))
+    }
+
     pub(super) async fn server_time(&self, query: u64) -> Option<u64> {
         let wanted = Wanted::manifest(query);
         let mut url = self.base.join(wanted.path).ok()?;
         url.set_query(Some(&format!("at={query}")));
-        for route in self.routes().await {
-            match route.transport.get(HttpRequest { url: url.clone(), range: Some(0..1) }).await {
+        let routes = self.routes().await;
+        for (route, more) in routes.iter().zip((0..routes.len()).rev()) {
+            match self.ask(route, HttpRequest { url: url.clone(), range: Some(0..1) }, more).await {
                 Ok(response) if !route.is_proxy() || !is_from_proxy(status(&response)) => return response.date,
                 _ => {}
             }
@@ -235,7 +251,7 @@ impl Fetcher {
             let magic = wanted.magic.get(len as usize..).unwrap_or_default();
             let checked = magic.len().min(chunk.len());
             if chunk[..checked] != magic[..checked] {
-                return refuse(&"another file");
+                return Err(ReadError::OtherFile);
             }
             len += chunk.len() as u64;
             if want.is_none() && len > wanted.len_max {
@@ -278,6 +294,7 @@ fn is_from_proxy(status: StatusCode) -> bool {
 enum ReadError {
     Broken(String),
     Answer(FetchError),
+    OtherFile,
 }
 
 /// A host that answers nothing leaves time for the other routes.
@@ -298,6 +315,9 @@ const MANIFEST_LEN_MAX: u64 = 128 << 20;
 const REQUESTS_MAX: usize = 16;
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const ROUTES_KNOWN_MAX: usize = 64;
+/// Of a route that is not the last: less than half of the default limit of a connection attempt.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+const OTHER_FILE: &str = "another file";
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 const RESERVED_LEN_MAX: u64 = 8 << 20;
 /// Servers without range requests send the file from its start: bytes skipped at most.

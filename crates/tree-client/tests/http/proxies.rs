@@ -17,6 +17,8 @@ struct Proxies {
     files: Files,
     first_is_down: AtomicBool,
     first_breaks: AtomicBool,
+    first_is_silent: AtomicBool,
+    first_sends_its_own_page: AtomicBool,
     answered: Mutex<Vec<String>>,
 }
 
@@ -30,6 +32,12 @@ impl HttpTransport for Proxy {
         async move {
             if self.name == "http://first:1" && self.proxies.first_is_down.load(Ordering::SeqCst) {
                 return Err("connection refused".to_owned());
+            }
+            if self.name == "http://first:1" && self.proxies.first_is_silent.load(Ordering::SeqCst) {
+                return std::future::pending().await;
+            }
+            if self.name == "http://first:1" && self.proxies.first_sends_its_own_page.load(Ordering::SeqCst) {
+                return Ok(response(200, None, Bytes::from_static(b"<html>Log in first</html>")));
             }
             self.proxies.answered.lock().push(self.name.clone());
             let whole = self.proxies.files.get(request.url.path().trim_start_matches('/'));
@@ -67,6 +75,22 @@ async fn first_proxy_is_used_again_once_it_has_recovered() {
     used();
     tree.refresh().await.unwrap();
     assert_eq!(used(), ["http://first:1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn proxy_that_is_silent_or_wants_a_login_is_passed_over() {
+    let site = Site::new(32 << 20);
+    for (is_silent, wants_login) in [(true, false), (false, true)] {
+        let proxies = Arc::new(Proxies {
+            files: files_of(&site),
+            first_is_silent: is_silent.into(),
+            first_sends_its_own_page: wants_login.into(),
+            ..Proxies::default()
+        });
+        // The limit of a connection attempt is the default.
+        open_through(&site, &proxies, ["http://first:1", "DIRECT"].map(str::to_owned).to_vec()).await;
+        assert!(!proxies.answered.lock().is_empty() && proxies.answered.lock().iter().all(|name| name == "DIRECT"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -96,8 +96,9 @@ impl ProxyScript {
         match &self.place {
             Place::File(path) => read_file(path),
             Place::Url(url, network) => {
-                let read = timeout(self.timeout, download(url, network)).await;
-                read.unwrap_or_else(|_| Err(format!("no answer within {} s", self.timeout.as_secs())))
+                let limit = self.timeout.min(DOWNLOAD_TIME_MAX);
+                let read = timeout(limit, download(url, network)).await;
+                read.unwrap_or_else(|_| Err(format!("no answer within {:.1} s", limit.as_secs_f32())))
                     .map_err(|what| format!("{}: {what}", without_userinfo(url.as_str())))
             }
         }
@@ -127,6 +128,8 @@ fn read_file(path: &PathBuf) -> std::result::Result<Arc<str>, String> {
     if text.len() as u64 > SCRIPT_LEN_MAX { Err(format!("longer than {SCRIPT_LEN_MAX} bytes")) } else { Ok(text.into()) }
 }
 
+/// Leaves time to ask the replica directly.
+const DOWNLOAD_TIME_MAX: Duration = Duration::from_secs(2);
 const SCRIPT_LEN_MAX: u64 = 1 << 20;
 /// After this time, the script is read again.
 const SCRIPT_AGE_MAX: Duration = Duration::from_secs(600);
