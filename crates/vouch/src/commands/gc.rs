@@ -39,7 +39,8 @@ pub(crate) struct Args {
     #[arg(long)]
     drop_unfinished: bool,
     /// In a bucket: time for which objects stay after a collection found them unused, for readers of
-    /// an earlier manifest. A directory needs no such time.
+    /// an earlier manifest. In a directory they go at once: clients behind a web cache that has the
+    /// earlier manifest can fail for a minute.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = when::parse_duration_or_zero)]
     grace: Duration,
     /// Length of new packs; give the same as at publication.

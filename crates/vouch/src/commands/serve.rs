@@ -82,7 +82,8 @@ struct CacheArgs {
     /// --replica, verify it, and keep it in the directory --db.
     #[arg(long, value_name = "NAME", requires = "quota")]
     cache_of: Option<OsString>,
-    /// Most disk space of the cache. What was not used for the longest time is removed first.
+    /// Most disk space of the cache, in disk blocks: its files have holes. What was not used for the
+    /// longest time is removed first.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "cache_of")]
     quota: Option<u64>,
     /// Fetch from this replica too; may be repeated. tls://HOST[:PORT] is a replica over TLS, and
