@@ -2,10 +2,10 @@
 
 use crate::prelude::*;
 
-fn start(world: &TestSite, instance: usize, head: &str, address: SocketAddr) -> Export {
+fn command(world: &TestSite, instance: usize, head: &str, address: SocketAddr) -> Command {
     let (dir, state, listen) = (format!("data{instance}"), format!("state{instance}"), address.to_string());
     let fixed = ["export", "--dir", &dir, "--options", "rw,insecure,no_root_squash", "--state", &state, "--shared-state"];
-    Export::spawn(&mut world.command([&fixed[..], &["--head", head, "--listen", &listen]].concat()), address)
+    world.command([&fixed[..], &["--head", head, "--listen", &listen]].concat())
 }
 
 fn is_active(world: &TestSite, instance: usize, head: &str) -> Option<i32> {
@@ -31,11 +31,12 @@ fn instances_of_one_machine_serve_their_own_exports_and_a_standby_takes_one_over
     world.write("data2/name", "second");
     let port = free_port();
     let address = |host: u8| SocketAddr::from(([127, 0, 0, host], port));
-    let mut first = start(&world, 1, "a", address(2));
-    let _second = start(&world, 2, "a", address(3));
+    let mut first = Export::spawn(&mut command(&world, 1, "a", address(2)), address(2));
+    let _second = Export::spawn(&mut command(&world, 2, "a", address(3)), address(3));
     assert_eq!((served(address(2)), served(address(3))), (b"first".to_vec(), b"second".to_vec()));
 
-    let _standby = start(&world, 1, "b", address(4));
+    // It ignores connections.
+    let _standby = KillOnDrop(command(&world, 1, "b", address(4)).stdout(Stdio::null()).spawn().expect("the binary starts"));
     assert!(eventually(Duration::from_secs(120), || is_active(&world, 1, "b") == Some(1)), "a standby is not active");
     assert_eq!((is_active(&world, 1, "a"), is_active(&world, 2, "a")), (Some(0), Some(0)));
     let status = world.run_ok(["export", "status", "--state", "state1", "--head", "b"]);
