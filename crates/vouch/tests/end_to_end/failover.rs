@@ -161,8 +161,7 @@ fn wait_for_progress(heads: &Heads, progress: &[Arc<AtomicU64>], tasks: &[tokio:
 fn inject(heads: &Heads, active: Active, fault: Fault) -> Injected {
     let pid = heads.pid(active.head);
     let at = heads.disturb(active, fault);
-    let next = wait_for_epoch(heads, active.epoch);
-    println!("failover DBG fault on {active:?}, next {next:?} after {:.2}", at.elapsed().as_secs_f64());
+    wait_for_epoch(heads, active.epoch);
     if fault == Fault::Stop {
         heads.continue_stopped(pid);
     }

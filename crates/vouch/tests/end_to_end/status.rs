@@ -30,7 +30,7 @@ impl Machine {
     }
 
     fn socket(&self, kind: &str) -> PathBuf {
-        let of_kind = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(kind));
+        let of_kind = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&format!("{kind}-")));
         let find = || {
             let entries = std::fs::read_dir(self.world.path("run")).expect("a directory");
             entries.map(|entry| entry.expect("an entry").path()).find(of_kind)

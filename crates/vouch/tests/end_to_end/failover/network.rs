@@ -15,7 +15,9 @@ pub(super) struct Network {
 impl Network {
     /// Without permission, prints a line that `script/test` counts, and returns `None`.
     pub(super) fn make() -> Option<Network> {
-        let name = |of: &str| format!("vouch-{of}-{}", std::process::id());
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = |of: &str| format!("vouch-{of}-{}-{number}", std::process::id());
         let net = Network { client: name("c"), heads: [name("a"), name("b")], is_owner: true };
         if ![&net.client, &net.heads[0], &net.heads[1]].iter().all(|name| run(&format!("ip netns add {name}"))) {
             println!("skipped: needs root and network namespaces");
