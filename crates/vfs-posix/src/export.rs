@@ -76,7 +76,7 @@ pub(crate) struct Inner {
 }
 
 impl PosixFs {
-    /// What the root's file system lacks, and what that means for clients.
+    /// Features that the root's file system lacks, each with its effect on clients.
     pub fn missing_features(&self) -> Vec<&'static str> {
         let traits = self.inner.traits;
         let features = [

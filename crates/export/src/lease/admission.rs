@@ -36,7 +36,8 @@ impl Admission {
     }
 }
 
-/// Ends the state in which a standby has left a socket of the service manager.
+/// Accepts connections again on a socket of the service manager, where an earlier process may have
+/// waited as a standby.
 ///
 /// # Errors
 /// The socket's options cannot be changed.

@@ -275,7 +275,7 @@ impl<'w> Client<'w> {
     }
 
     pub(crate) fn rebooted(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
-        let mut client = Self::register(fixture, name, 2, user(uid), Flavour::Sys, StateProtect::None).0;
+        let mut client = Self::register(fixture, fixture.connect(), name, 2, user(uid), Flavour::Sys, StateProtect::None).0;
         client.reclaim_complete();
         client
     }
@@ -287,13 +287,13 @@ impl<'w> Client<'w> {
         flavour: Flavour,
         protect: StateProtect<'_>,
     ) -> (Self, StateProtectReply<'static>) {
-        let (mut client, protection) = Self::register(fixture, name, 1, principal, flavour, protect);
+        let (mut client, protection) = Self::register(fixture, fixture.connect(), name, 1, principal, flavour, protect);
         client.reclaim_complete();
         (client, protection)
     }
 
     pub(crate) fn after_server_restart(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
-        Self::register(fixture, name, 1, user(uid), Flavour::Sys, StateProtect::None).0
+        Self::register(fixture, fixture.connect(), name, 1, user(uid), Flavour::Sys, StateProtect::None).0
     }
 
     pub(crate) fn reclaim_complete(&mut self) {
@@ -302,23 +302,12 @@ impl<'w> Client<'w> {
     }
 
     pub(crate) fn over(fixture: &'w Fixture, connection: Arc<Connection>, name: &str) -> Self {
-        let mut client = Self::register_over(fixture, connection, name, 1, user(0), Flavour::Sys, StateProtect::None).0;
+        let mut client = Self::register(fixture, connection, name, 1, user(0), Flavour::Sys, StateProtect::None).0;
         client.reclaim_complete();
         client
     }
 
     fn register(
-        fixture: &'w Fixture,
-        name: &str,
-        boot: u8,
-        principal: Principal,
-        flavour: Flavour,
-        protect: StateProtect<'_>,
-    ) -> (Self, StateProtectReply<'static>) {
-        Self::register_over(fixture, fixture.connect(), name, boot, principal, flavour, protect)
-    }
-
-    fn register_over(
         fixture: &'w Fixture,
         connection: Arc<Connection>,
         name: &str,

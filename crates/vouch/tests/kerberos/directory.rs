@@ -48,19 +48,28 @@ fn ten_thousand_users_have_their_names_and_groups() {
                 assert_eq!(owners, (format!("user{user}@vouch.test"), format!("crowd{}@vouch.test", user / CROWD_LEN)));
             }
         }
-        for user in (1..USERS).step_by(97) {
-            let client = export.client(uid(user)).await;
-            for crowd in 0..CROWDS {
-                let expected = if crowd == user / CROWD_LEN { Ok(()) } else { Err(Status::ACCESS) };
-                assert_eq!(enters(&client, &format!("crowd{crowd}")).await, expected, "user {user}, crowd {crowd}");
-            }
-            assert_eq!(enters(&client, "group7").await, Err(Status::ACCESS));
-        }
-        let member_of_all = export.client(uid(0)).await;
-        for group in 0..GROUPS {
-            assert_eq!(enters(&member_of_all, &format!("group{group}")).await, Ok(()), "group {group}");
-        }
+        assert_memberships(&export, 97).await;
     });
+    assert_users_are_found(&site);
+}
+
+/// Looks at each `step`-th user, and at the one that is in all groups.
+async fn assert_memberships(export: &Export, step: usize) {
+    for user in (1..USERS).step_by(step) {
+        let client = export.client(uid(user)).await;
+        for crowd in 0..CROWDS {
+            let expected = if crowd == user / CROWD_LEN { Ok(()) } else { Err(Status::ACCESS) };
+            assert_eq!(enters(&client, &format!("crowd{crowd}")).await, expected, "user {user}, crowd {crowd}");
+        }
+        assert_eq!(enters(&client, "group7").await, Err(Status::ACCESS));
+    }
+    let member_of_all = export.client(uid(0)).await;
+    for group in 0..GROUPS {
+        assert_eq!(enters(&member_of_all, &format!("group{group}")).await, Ok(()), "group {group}");
+    }
+}
+
+fn assert_users_are_found(site: &Site) {
     let found = site.check(&["--user", "user0"]);
     assert!(found.contains(&format!("uid {}, gid 200000, {} groups", uid(0), GROUPS + 2)), "{found}");
     assert!(site.check(&["--user", "nobody-knows"]).contains("PROBLEM  user-without-account: nobody-knows"));

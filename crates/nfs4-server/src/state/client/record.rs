@@ -170,7 +170,7 @@ impl Client {
         self.machine.is_none() || self.machine.as_deref() == credential.machine
     }
 
-    /// Who may take the name after a restart of the server.
+    /// After a restart of the server, only this principal may continue under the client's name.
     pub(in crate::state) fn recorded_principal(&self) -> ClientPrincipal {
         self.machine.as_deref().map_or_else(|| self.client_principal(), ClientPrincipal::of_machine)
     }

@@ -30,7 +30,7 @@ pub(super) fn check(machine: &MachineStatus, cache_quota: u64, mut seen: BTreeSe
     }
 }
 
-/// Whether the table is that of trees, mounts or all readers.
+/// True for the tables of trees and mounts, and for the options that all readers share.
 fn is_of_clients(name: &str) -> bool {
     matches!(name.split('.').next(), Some("tree" | "mount" | "namespace" | "gateway" | "state" | "cache"))
 }

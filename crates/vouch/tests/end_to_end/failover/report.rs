@@ -1,4 +1,5 @@
-//! What a run lost, granted twice and did not record, and how long its clients waited.
+//! The figures of a run: lost changes, locks granted twice, operations without a record, and pauses
+//! of clients.
 
 use std::collections::HashSet;
 

@@ -226,7 +226,7 @@ fn programs() -> Option<Programs> {
     }
 }
 
-/// Whether this machine can run slapd(8) and mount namespaces.
+/// True if slapd(8) is installed, and this process may make mount namespaces.
 pub(super) fn has_directory() -> bool {
     let has = |path: &str| Path::new(path).exists();
     let has_slapd = has("/usr/sbin/slapd") && has("/usr/bin/ldapmodify") && has("/etc/ldap/schema/nis.schema");

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::site::{CROWD_LEN, CROWDS, GROUPS, Site, USERS, enters, has_directory, uid};
-use super::{STATED, owners, runtime, until_refused};
+use super::site::{CROWD_LEN, Site, USERS, enters, has_directory, uid};
+use super::{STATED, assert_memberships, assert_users_are_found, owners, runtime, until_refused};
 use crate::kill_on_drop::KillOnDrop;
 use crate::ldap::{BASE, wait_for};
 use crate::prelude::*;
@@ -97,20 +97,7 @@ fn users_and_groups_by_sssd_are_right() {
             let expected = (format!("user{user}@vouch.test"), format!("crowd{}@vouch.test", user / CROWD_LEN));
             assert_eq!(owners(&root, &user.to_string()).await, expected);
         }
-        for user in (1..USERS).step_by(970) {
-            let client = export.client(uid(user)).await;
-            for crowd in 0..CROWDS {
-                let expected = if crowd == user / CROWD_LEN { Ok(()) } else { Err(Status::ACCESS) };
-                assert_eq!(enters(&client, &format!("crowd{crowd}")).await, expected, "user {user}, crowd {crowd}");
-            }
-            assert_eq!(enters(&client, "group7").await, Err(Status::ACCESS));
-        }
-        let member_of_all = export.client(uid(0)).await;
-        for group in 0..GROUPS {
-            assert_eq!(enters(&member_of_all, &format!("group{group}")).await, Ok(()), "group {group}");
-        }
+        assert_memberships(&export, 970).await;
     });
-    let found = site.check(&["--user", "user0"]);
-    assert!(found.contains(&format!("uid {}, gid 200000, {} groups", uid(0), GROUPS + 2)), "{found}");
-    assert!(site.check(&["--user", "nobody-knows"]).contains("PROBLEM  user-without-account: nobody-knows"));
+    assert_users_are_found(&site);
 }
