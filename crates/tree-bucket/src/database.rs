@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -16,14 +16,13 @@ use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use tokio::sync::Semaphore;
 use vouch_tree_store::disk::Disk;
-use vouch_tree_store::{BucketDatabase, BucketError, BucketErrorKind, BucketLock, RemoteView};
+use vouch_tree_store::{BucketDatabase, BucketError, BucketErrorKind, BucketLock, Garbage, RemoteView};
 
 use crate::address::Address;
 use crate::cache::PackCache;
 use crate::config::Config;
 use crate::disk::BucketDisk;
 use crate::download::{beside, download};
-use crate::garbage::Garbage;
 use crate::objects::{Expected, GARBAGE, LOCK, MANIFEST, Objects};
 use crate::{lock, runtime};
 
@@ -159,9 +158,9 @@ impl BucketDatabase for S3Database {
         self.cache.take(pack)
     }
 
-    fn expired_objects(&self, named: &HashSet<String>, grace: Duration) -> io::Result<Vec<String>> {
+    fn record_garbage(&self, named: &HashSet<String>, now_s: u64) -> io::Result<Garbage> {
         let (objects, named) = (self.session.objects.clone(), named.clone());
-        runtime::run(async move { expired(&objects, &named, grace).await })
+        runtime::run(async move { record_garbage(&objects, &named, now_s).await })
     }
 
     fn delete(&self, objects: &[String]) -> io::Result<()> {
@@ -170,7 +169,7 @@ impl BucketDatabase for S3Database {
     }
 }
 
-async fn expired(objects: &Objects, named: &HashSet<String>, grace: Duration) -> io::Result<Vec<String>> {
+async fn record_garbage(objects: &Objects, named: &HashSet<String>, now_s: u64) -> io::Result<Garbage> {
     let mut present = Vec::new();
     for dir in ["packs", "index"] {
         present.extend(objects.list(dir, "").await?.into_iter().map(|(name, _)| format!("{dir}/{name}")));
@@ -180,13 +179,12 @@ async fn expired(objects: &Objects, named: &HashSet<String>, grace: Duration) ->
         Err(error) if lock::is_missing(&error) => Garbage::default(),
         Err(error) => return Err(error),
     };
-    let now_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let next = before.next(&present, named, now_s);
+    let next = before.next(present.into_iter().filter(|name| !named.contains(name)), now_s);
     if next != before {
         let put = objects.put(GARBAGE, next.to_bytes().into(), Expected::Anything).await;
         put.map_err(|error| objects.failed(GARBAGE, &error))?;
     }
-    Ok(next.expired(now_s, grace))
+    Ok(next)
 }
 
 impl Session {

@@ -15,7 +15,6 @@ mod database;
 mod disk;
 mod download;
 mod error;
-mod garbage;
 mod lock;
 mod objects;
 mod runtime;

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::disk::Disk;
+use crate::garbage::Garbage;
 
 /// Errors are [`BucketError`]s in an [`io::Error`], or errors of the work directory.
 pub trait BucketDatabase: fmt::Debug + Send + Sync {
@@ -41,9 +42,8 @@ pub trait BucketDatabase: fmt::Debug + Send + Sync {
     /// Moves a committed pack of the work directory to the cache.
     fn note_committed(&self, pack: &Path) -> io::Result<()>;
 
-    /// Objects that no manifest names and whose grace period has passed. Starts the period of the
-    /// others.
-    fn expired_objects(&self, named: &HashSet<String>, grace: Duration) -> io::Result<Vec<String>>;
+    /// Objects that no manifest names. New ones are recorded with this time.
+    fn record_garbage(&self, named: &HashSet<String>, now_s: u64) -> io::Result<Garbage>;
 
     fn delete(&self, objects: &[String]) -> io::Result<()>;
 }

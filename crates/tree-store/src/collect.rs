@@ -12,7 +12,7 @@ use crate::commit::Sweep;
 use crate::disk::{Disk, SystemDisk};
 use crate::frames::{Progress, ProgressFn};
 use crate::index::{Entry, Index, Position};
-use crate::layout::{PackClass, pack_name, segment_name};
+use crate::layout::PackClass;
 use crate::manifest::{Manifest, PackMeta};
 use crate::marking::{Marks, MissingFrame, Walk, for_each_entry};
 use crate::pack::{self, PackScan, Scanned};
@@ -22,8 +22,9 @@ use crate::{Database, Error, FrameSource, Result, Snapshot};
 
 pub struct CollectOptions<'a> {
     pub lock_wait: Duration,
-    /// Objects of a bucket stay this long for readers of an earlier manifest.
-    pub grace: Duration,
+    /// Unused files stay this long for readers of an earlier manifest. `None`: 10 minutes in a
+    /// directory, 24 hours in a bucket.
+    pub grace: Option<Duration>,
     /// Age from which data of an interrupted writer is removed.
     pub unfinished_age_max: Duration,
     /// A pack with more garbage is rewritten.
@@ -37,7 +38,7 @@ impl Default for CollectOptions<'_> {
     fn default() -> Self {
         let disk = Arc::new(SystemDisk);
         let (lock_wait, unfinished_age_max, pack_len_max) = (Duration::ZERO, Duration::ZERO, pack::PACK_LEN_MAX);
-        Self { lock_wait, unfinished_age_max, grace: GRACE, garbage_percent_max: 30, pack_len_max, progress: None, disk }
+        Self { lock_wait, unfinished_age_max, grace: None, garbage_percent_max: 30, pack_len_max, progress: None, disk }
     }
 }
 
@@ -50,13 +51,16 @@ pub struct Collected {
     pub moved_bytes: u64,
     pub packs_before: u64,
     pub packs_after: u64,
-    pub removed_objects: u64,
+    /// Packs and segments whose grace period is over.
+    pub removed_files: u64,
+    /// Those that wait for a later collection.
+    pub waiting_files: u64,
 }
 
 impl Database {
     /// Also removes old data of unfinished writers, and joins small packs. Needs free space for a
-    /// new index (44 bytes a frame), plus up to 1 GiB and a pack. Memory: one bit a frame for
-    /// marking, and a writer's own.
+    /// new index (44 bytes a frame) and for moved frames; without a grace period, for 1 GiB of them
+    /// and a pack. Memory: one bit a frame for marking, and a writer's own.
     pub fn collect(path: &Path, options: CollectOptions<'_>) -> Result<Collected> {
         let snapshot = Snapshot::open(path)?;
         let view = snapshot.view();
@@ -71,28 +75,7 @@ impl Database {
         };
         let writer = Writer::open(path, &write, Orphans::Drop(options.unfinished_age_max))?;
         let marks = early_done.is_ok().then_some((&*view, &early));
-        let mut done = Collection::new(&writer, marks, &options)?.run()?;
-        done.removed_objects = writer.remove_expired_objects(options.grace)?;
-        Ok(done)
-    }
-}
-
-impl Writer {
-    fn remove_expired_objects(&self, grace: Duration) -> Result<u64> {
-        let layout = &self.file_factory.layout;
-        let Some(bucket) = layout.bucket() else { return Ok(0) };
-        let named = {
-            let manifest = self.committed.lock();
-            let packs = manifest.packs.iter().map(|pack| format!("packs/{}", pack_name(pack.class, pack.id)));
-            packs.chain(manifest.segments.iter().map(|segment| format!("index/{}", segment_name(segment.id)))).collect()
-        };
-        let expired = bucket.expired_objects(&named, grace).map_err(Error::io("list", layout.name()))?;
-        if !expired.is_empty() {
-            // A new generation: a writer that lost its lock cannot commit objects removed here.
-            self.checkpoint()?;
-            bucket.delete(&expired).map_err(Error::io("clean", layout.name()))?;
-        }
-        Ok(expired.len() as u64)
+        Collection::new(&writer, marks, &options)?.run()
     }
 }
 
@@ -170,7 +153,11 @@ impl<'a> Collection<'a> {
 
     fn run(mut self) -> Result<Collected> {
         self.drop_dead()?;
+        self.free_space_early()?;
         self.rewrite_wasteful()?;
+        let expired = self.writer.remove_expired(self.grace())?;
+        self.done.removed_files += expired.removed_files;
+        self.done.waiting_files = expired.waiting_files;
         let manifest = self.writer.committed.lock();
         self.done.packs_after = manifest.packs.len() as u64;
         self.done.bytes_after = manifest.packs.iter().map(|pack| pack.len).sum();
@@ -202,10 +189,24 @@ impl<'a> Collection<'a> {
             }
             if pending >= MOVED_LEN_MAX {
                 self.next_generation(&Sweep { retains: None, packs: std::mem::take(&mut gone) })?;
+                self.free_space_early()?;
                 pending = 0;
             }
         }
         if gone.is_empty() { Ok(()) } else { self.next_generation(&Sweep { retains: None, packs: gone }) }
+    }
+
+    /// A bucket is cleaned once: its objects have to be listed.
+    fn free_space_early(&mut self) -> Result<()> {
+        if self.writer.file_factory.layout.bucket().is_none() {
+            self.done.removed_files += self.writer.remove_expired_files(self.grace())?.removed_files;
+        }
+        Ok(())
+    }
+
+    fn grace(&self) -> Duration {
+        let is_bucket = self.writer.file_factory.layout.bucket().is_some();
+        self.options.grace.unwrap_or(if is_bucket { BUCKET_GRACE } else { DIRECTORY_GRACE })
     }
 
     fn wasteful(&self) -> Vec<PackMeta> {
@@ -247,8 +248,10 @@ impl<'a> Collection<'a> {
 }
 
 /// Default validity of a revision: readers follow an older one no longer.
-const GRACE: Duration = Duration::from_secs(24 * 3600);
-/// Moved before old packs are removed: bounds the extra space.
+const BUCKET_GRACE: Duration = Duration::from_secs(24 * 3600);
+/// Caches have an earlier manifest for a minute.
+const DIRECTORY_GRACE: Duration = Duration::from_secs(10 * 60);
+/// Moved before old packs are dropped: bounds the extra space if there is no grace period.
 const MOVED_LEN_MAX: u64 = 1 << 30;
 /// Packs below this part of the pack length are small.
 const SMALL_PART: u64 = 8;

@@ -112,6 +112,7 @@ impl Writer {
         next.generation += 1;
         next.next_pack = self.file_factory.next_pack.load(Ordering::Relaxed);
         next.next_segment = self.file_factory.next_segment.load(Ordering::Relaxed);
+        self.break_on_error(self.record_garbage(committed, &next))?;
         self.break_on_error(next.write(&self.file_factory.layout, &*self.file_factory.disk))?;
         self.note_committed(committed, &next);
         self.remove_obsolete(committed, sweep, &obsolete);
@@ -185,22 +186,19 @@ impl Writer {
         }
     }
 
-    /// Unlinks files that no manifest names; of a bucket, local copies only.
+    /// Removes replaced segments that no manifest has named; of a bucket, local copies of all.
     fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
         let file_factory = &self.file_factory;
-        let segments = obsolete.iter().map(|segment| file_factory.layout.segment(segment.id()));
-        let dead = |id: u32| sweep.is_some_and(|sweep| sweep.packs.contains(&id));
-        // A bucket's cache evicts packs, and its objects have a grace period.
-        let is_local = file_factory.layout.bucket().is_none();
-        let packs =
-            committed.packs.iter().filter(|pack| is_local && dead(pack.id)).map(|pack| file_factory.layout.pack(pack.class, pack.id));
-        for path in segments.chain(packs) {
+        let is_bucket = file_factory.layout.bucket().is_some();
+        let was_named = |id: u32| committed.segments.iter().any(|segment| segment.id == id);
+        for segment in obsolete.iter().filter(|segment| is_bucket || !was_named(segment.id())) {
+            let path = file_factory.layout.segment(segment.id());
             if let Err(error) = file_factory.disk.remove(&path) {
                 tracing::warn!(path = %path.display(), %error, "an old file could not be removed");
             }
         }
-        if sweep.is_some() {
-            self.files.retain(|id| !dead(id));
+        if let Some(sweep) = sweep {
+            self.files.retain(|id| !sweep.packs.contains(&id));
         }
     }
 

@@ -70,6 +70,14 @@ impl Layout {
         self.root.join("manifest.next")
     }
 
+    pub(crate) fn garbage(&self) -> PathBuf {
+        self.root.join("garbage")
+    }
+
+    pub(crate) fn garbage_next(&self) -> PathBuf {
+        self.root.join("garbage.next")
+    }
+
     pub(crate) fn lock(&self) -> PathBuf {
         self.root.join("lock")
     }
@@ -93,6 +101,15 @@ impl Layout {
     pub(crate) fn segment(&self, id: u32) -> PathBuf {
         self.index().join(segment_name(id))
     }
+}
+
+/// Below the database.
+pub(crate) fn pack_path(class: PackClass, id: u32) -> String {
+    format!("packs/{}", pack_name(class, id))
+}
+
+pub(crate) fn segment_path(id: u32) -> String {
+    format!("index/{}", segment_name(id))
 }
 
 /// Metadata is read far more often than data, so it is stored together.

@@ -1,5 +1,6 @@
 //! The manifest defines the database. Replacing it by a rename is the commit.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use vouch_tree::{BlockHandle, HostId, Iv};
 use vouch_xdr::{Reader, Writer, Xdr};
 
 use crate::disk::Disk;
-use crate::layout::{Layout, PackClass};
+use crate::layout::{Layout, PackClass, pack_path, segment_path};
 use crate::pack::PACK_LEN_LIMIT;
 use crate::{Error, Result};
 
@@ -65,6 +66,12 @@ impl Manifest {
             statements: Vec::new(),
             companions: Vec::new(),
         }
+    }
+
+    /// Of packs and segments, below the database.
+    pub(crate) fn paths(&self) -> HashSet<String> {
+        let packs = self.packs.iter().map(|pack| pack_path(pack.class, pack.id));
+        packs.chain(self.segments.iter().map(|segment| segment_path(segment.id))).collect()
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {

@@ -34,7 +34,7 @@ impl PackFile {
         &self.path
     }
 
-    fn open(layout: &Layout, class: PackClass, id: u32, iv: &Iv) -> Result<Self> {
+    pub(crate) fn open(layout: &Layout, class: PackClass, id: u32, iv: &Iv) -> Result<Self> {
         let (path, file) = open_pack(layout, class, id)?;
         let mut found = [0; pack::HEADER_LEN];
         match file.read_exact_at(&mut found, 0) {

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::bucket::BucketDatabase;
-use crate::layout::{PackClass, pack_name, parse_pack_name, parse_segment_name, segment_name};
+use crate::garbage::{Garbage, now_s};
+use crate::layout::{PackClass, pack_name, pack_path, parse_pack_name, parse_segment_name, segment_name, segment_path};
 use crate::manifest::PackMeta;
 use crate::pack::{PACK_LEN_LIMIT, PackScan, Scanned};
 use crate::writer::{Orphans, Writer};
@@ -15,21 +16,28 @@ use crate::{Error, FrameSink as _, PutCounts, Result};
 impl Writer {
     pub(crate) fn adopt_orphans(&self, orphans: Orphans) -> Result<PutCounts> {
         let layout = &self.file_factory.layout;
-        if layout.manifest_next().exists() {
-            self.remove(&layout.manifest_next())?;
+        for leftover in [layout.manifest_next(), layout.garbage_next()] {
+            if leftover.exists() {
+                self.remove(&leftover)?;
+            }
         }
-        self.remove_unnamed_segments()?;
         if let Some(bucket) = layout.bucket() {
+            self.remove_unnamed_segments(&Garbage::default())?;
             return self.adopt_bucket_orphans(&**bucket, orphans);
         }
+        let recorded = Garbage::read(layout)?;
+        let mut garbage = self.remove_unnamed_segments(&recorded)?;
         let mut adopted = PutCounts::default();
         for (id, class) in self.unnamed_packs()? {
             match orphans {
+                _ if recorded.lists(&pack_path(class, id)) => garbage.push(pack_path(class, id)),
                 Orphans::Adopt => self.adopt(class, id, &mut adopted)?,
                 Orphans::Drop(age) if is_older(&layout.pack(class, id), age) => self.remove(&layout.pack(class, id))?,
                 Orphans::Drop(_) => {}
             }
         }
+        *self.garbage.lock() = recorded.next(garbage, now_s());
+        self.remove_expired_files(GARBAGE_AGE_MAX)?;
         if adopted.new_frames > 0 {
             tracing::info!(frames = adopted.new_frames, bytes = adopted.new_bytes, "recovered frames that a killed writer had stored");
         }
@@ -148,23 +156,30 @@ impl Writer {
         Ok(unnamed)
     }
 
-    fn remove_unnamed_segments(&self) -> Result<()> {
+    /// Except recorded ones, which it returns.
+    fn remove_unnamed_segments(&self, recorded: &Garbage) -> Result<Vec<String>> {
         let layout = &self.file_factory.layout;
+        let mut garbage = Vec::new();
         let named: HashSet<u32> = self.committed.lock().segments.iter().map(|segment| segment.id).collect();
         for name in names(&layout.index())? {
             let Some(id) = parse_segment_name(&name) else { continue };
             self.file_factory.next_segment.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
-            if !named.contains(&id) {
+            if recorded.lists(&segment_path(id)) && !named.contains(&id) {
+                garbage.push(segment_path(id));
+            } else if !named.contains(&id) {
                 self.remove(&layout.segment(id))?;
             }
         }
-        Ok(())
+        Ok(garbage)
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
         self.file_factory.disk.remove(path).map_err(Error::io("remove", path))
     }
 }
+
+/// For databases without collections.
+const GARBAGE_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 fn is_older(path: &Path, age: Duration) -> bool {
     let written = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::garbage::{Garbage, now_s};
 use crate::index::{Entry, Place, Run, merge};
-use crate::layout::{Layout, parse_segment_name};
+use crate::layout::{Layout, parse_segment_name, segment_path};
 use crate::lock::WriterLock;
 use crate::manifest::{Manifest, PackMeta, SegmentMeta};
 use crate::pack::{PackScan, Scanned};
@@ -126,7 +127,7 @@ impl Rebuild<'_> {
         write_segment(self.layout, self.disk, id, runs)
     }
 
-    /// The index is durable before its manifest; old files go last.
+    /// The index is durable before its manifest.
     fn commit(&mut self) -> Result<()> {
         let (layout, disk) = (self.layout, self.disk);
         disk.sync_dir(&layout.index()).map_err(Error::io("sync", &layout.index()))?;
@@ -134,9 +135,14 @@ impl Rebuild<'_> {
         let old = std::mem::replace(&mut self.manifest.segments, metas.collect());
         self.manifest.generation += 1;
         self.manifest.next_segment = self.next_segment;
+        if layout.bucket().is_none() {
+            let recorded = Garbage::read(layout)?;
+            let replaced = old.iter().map(|meta| segment_path(meta.id));
+            recorded.next(recorded.names().chain(replaced), now_s()).write(layout, disk)?;
+        }
         self.manifest.write(layout, disk)?;
-        for meta in old {
-            let _ = disk.remove(&layout.segment(meta.id));
+        if layout.bucket().is_some() {
+            old.iter().for_each(|meta| drop(disk.remove(&layout.segment(meta.id))));
         }
         Ok(())
     }

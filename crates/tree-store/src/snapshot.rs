@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use vouch_tree::{BlockHandle, HostId, Iv};
 
 use crate::bucket::BucketDatabase;
+use crate::garbage::dropped_paths;
 use crate::layout::{Layout, PackClass, pack_name, parse_pack_name, parse_segment_name};
 use crate::manifest::Revision;
 use crate::pack;
 use crate::pack_file::{Location, PackFile, PackFiles};
-use crate::segment;
 use crate::view::View;
 use crate::{Error, FrameSource, Result};
 
@@ -24,7 +24,12 @@ pub struct Snapshot {
     view: RwLock<Arc<View>>,
     refreshing: Mutex<()>,
     files: PackFiles,
+    retired: Mutex<RetiredFiles>,
 }
+
+/// Lengths of files of earlier generations, and when a newer one was read. A web cache may still
+/// have their manifest.
+type RetiredFiles = HashMap<String, (u64, Instant)>;
 
 impl Snapshot {
     pub(crate) fn open(path: &Path) -> Result<Self> {
@@ -33,7 +38,7 @@ impl Snapshot {
             return Err(Error::NotFound { path: path.to_owned() });
         }
         let view = Arc::new(View::load(&layout, None)?);
-        Ok(Self { layout, view: RwLock::new(view), refreshing: Mutex::default(), files: PackFiles::new() })
+        Ok(Self { layout, view: RwLock::new(view), refreshing: Mutex::default(), files: PackFiles::new(), retired: Mutex::default() })
     }
 
     /// True if there is a new generation. One system call if not.
@@ -46,9 +51,18 @@ impl Snapshot {
         }
         let new = Arc::new(View::load(&self.layout, Some(&old))?);
         let same_tree = new.iv() == old.iv();
+        self.retire(&old, &new, same_tree);
         *self.view.write() = new.clone();
         self.files.retain(|id| same_tree && new.has_pack(id));
         Ok(true)
+    }
+
+    fn retire(&self, old: &View, new: &View, same_tree: bool) {
+        let now = Instant::now();
+        let mut retired = self.retired.lock();
+        retired.retain(|_, (_, since)| same_tree && now.duration_since(*since) < RETIRED_AGE_MAX);
+        let dropped = if same_tree { dropped_paths(old.manifest(), new.manifest()) } else { Vec::new() };
+        retired.extend(dropped.into_iter().filter_map(|path| old.file_len(&path).map(|len| (path, (len, now)))));
     }
 
     pub fn view(&self) -> Arc<View> {
@@ -124,20 +138,26 @@ impl Snapshot {
         self.view().pack_len(class, id)
     }
 
-    /// `None` for other paths and removed files.
+    /// Of the current generation or of one that was current some minutes ago. `None` for other
+    /// paths and removed files.
     pub fn file(&self, path: &str) -> Result<Option<(Arc<PackFile>, u64)>> {
         let view = self.view();
+        let named = view.file_len(path);
+        let Some(len) = named.or_else(|| self.retired.lock().get(path).map(|(len, _)| *len)) else { return Ok(None) };
         let opened = if let Some((class, id)) = path.strip_prefix("packs/").and_then(parse_pack_name) {
-            let Some(len) = view.pack_len(class, id) else { return Ok(None) };
-            self.files.open(&self.layout, class, id, &view.iv()).map(|file| (file, len))
+            if named.is_some() {
+                self.files.open(&self.layout, class, id, &view.iv())
+            } else {
+                // A descriptor that is kept would keep the space of a removed pack.
+                PackFile::open(&self.layout, class, id, &view.iv()).map(Arc::new)
+            }
         } else if let Some(id) = path.strip_prefix("index/").and_then(parse_segment_name) {
-            let Some(found) = view.manifest().segments.iter().find(|segment| segment.id == id) else { return Ok(None) };
-            PackFile::open_segment(&self.layout, id).map(|file| (Arc::new(file), segment::file_len(found.count)))
+            PackFile::open_segment(&self.layout, id).map(Arc::new)
         } else {
             return Ok(None);
         };
         match opened {
-            Ok(file) => Ok(Some(file)),
+            Ok(file) => Ok(Some((file, len))),
             Err(error) if error.is_missing_file() => Ok(None),
             Err(error) => Err(error),
         }
@@ -194,3 +214,5 @@ impl FrameSource for Snapshot {
 }
 
 const BUCKET_INTERVAL: Duration = Duration::from_secs(5);
+/// Caches have an earlier manifest for a minute.
+const RETIRED_AGE_MAX: Duration = Duration::from_secs(10 * 60);

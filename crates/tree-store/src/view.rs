@@ -9,10 +9,10 @@ use std::sync::Arc;
 use vouch_tree::{BlockHandle, HostId, Iv};
 
 use crate::index::{Index, Place};
-use crate::layout::{Layout, PackClass};
+use crate::layout::{Layout, PackClass, parse_pack_name, parse_segment_name};
 use crate::manifest::{Manifest, Revision};
 use crate::pack;
-use crate::segment::Segment;
+use crate::segment::{self, Segment};
 use crate::{Error, Result};
 
 #[derive(Debug)]
@@ -68,6 +68,16 @@ impl View {
 
     pub(crate) fn pack_len(&self, class: PackClass, id: u32) -> Option<u64> {
         self.packs.get(&id).filter(|(found, _)| *found == class).map(|(_, len)| *len)
+    }
+
+    /// `path`: below the database.
+    pub(crate) fn file_len(&self, path: &str) -> Option<u64> {
+        if let Some((class, id)) = path.strip_prefix("packs/").and_then(parse_pack_name) {
+            return self.pack_len(class, id);
+        }
+        let id = path.strip_prefix("index/").and_then(parse_segment_name)?;
+        let found = self.manifest.segments.iter().find(|segment| segment.id == id)?;
+        Some(segment::file_len(found.count))
     }
 
     pub(crate) fn has_pack(&self, id: u32) -> bool {

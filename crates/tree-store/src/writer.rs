@@ -10,6 +10,7 @@ use vouch_tree::{BlockHandle, HostId, Iv};
 
 use crate::disk::{Disk, SystemDisk};
 use crate::frames::checked_kind;
+use crate::garbage::Garbage;
 use crate::index::{Index, Place};
 use crate::layout::{Layout, PackClass};
 use crate::lock::WriterLock;
@@ -67,6 +68,8 @@ pub struct Writer {
     pub(crate) index: RwLock<Arc<RunIndex>>,
     pub(crate) index_edit: Mutex<()>,
     pub(crate) committed: Mutex<Manifest>,
+    /// Of a directory.
+    pub(crate) garbage: Mutex<Garbage>,
     pub(crate) files: PackFiles,
     pub(crate) counts: Counts,
     pub(crate) adopted: PutCounts,
@@ -118,6 +121,7 @@ impl Writer {
             index: RwLock::new(Arc::new(index)),
             index_edit: Mutex::default(),
             committed: Mutex::new(manifest),
+            garbage: Mutex::default(),
             files: PackFiles::new(),
             counts: Counts::default(),
             adopted: PutCounts::default(),

@@ -2,6 +2,7 @@
 
 mod fixtures;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -51,6 +52,96 @@ fn collection_keeps_needed_frames_and_history() {
     assert!(sound.is_sound(), "{sound:?}");
     let again = collect(&path);
     assert_eq!((again.dropped_frames, again.moved_bytes, again.bytes_before), (0, 0, collected.bytes_after));
+}
+
+fn files(path: &Path) -> BTreeSet<String> {
+    let below = |dir: &str| std::fs::read_dir(path.join(dir)).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    ["packs", "index"].iter().flat_map(|dir| below(dir).into_iter().map(move |name| format!("{dir}/{}", name.to_str().unwrap()))).collect()
+}
+
+fn with_manifest<T>(path: &Path, manifest: &[u8], act: impl FnOnce() -> T) -> T {
+    let newest = std::fs::read(path.join("manifest")).unwrap();
+    std::fs::write(path.join("manifest"), manifest).unwrap();
+    let done = act();
+    std::fs::write(path.join("manifest"), newest).unwrap();
+    done
+}
+
+#[test]
+fn files_of_earlier_manifests_stay_for_the_grace_period() {
+    let (_dir, path) = database();
+    let publish = |number: u64| {
+        let w = Database::open_write(&path, small_packs()).unwrap();
+        let mut new = revision(&w, number, number * 400..number * 400 + 500);
+        new.keep = Some(1);
+        w.commit(new).unwrap();
+        std::fs::read(path.join("manifest")).unwrap()
+    };
+    let first = publish(1);
+    let served = Database::open_read(&path).unwrap();
+    let named = files(&path);
+    let second = publish(2);
+    let collected = collect(&path);
+    assert!(collected.removed_files == 0 && collected.waiting_files > 0, "{collected:?}");
+    let third = publish(3);
+    assert!(named.is_subset(&files(&path)), "no file that the first manifest names is removed");
+    for manifest in [&first, &second, &third] {
+        with_manifest(&path, manifest, || assert!(verify(&path).is_sound()));
+    }
+    assert!(served.refresh().unwrap());
+    let lens = named.iter().map(|name| served.file(name).unwrap().map(|(_, len)| len));
+    assert!(lens.eq(named.iter().map(|name| Some(std::fs::metadata(path.join(name)).unwrap().len()))), "a replica serves them too");
+    assert!(served.file("packs/d-00ffffff.pack").unwrap().is_none());
+
+    let record = std::fs::read_to_string(path.join("garbage")).unwrap();
+    let name = record.split_whitespace().nth(1).unwrap().to_owned();
+    assert!(named.contains(&name), "{record}");
+    let since: u64 = record.split_once(' ').unwrap().0.parse().unwrap();
+    std::fs::write(path.join("garbage"), record.replacen(&since.to_string(), &(since - 3600).to_string(), 1)).unwrap();
+    assert_eq!(collect(&path).removed_files, 1, "one file is old enough");
+    assert!(!files(&path).contains(&name));
+    assert_eq!(served.file(&name).unwrap().map(drop), None);
+    let at_once = CollectOptions { grace: Some(Duration::ZERO), pack_len_max: SMALL_PACK, ..Default::default() };
+    Database::collect(&path, at_once).unwrap();
+    let newest = Database::open_read(&path).unwrap();
+    assert!(files(&path).iter().all(|name| newest.file(name).unwrap().is_some()), "no unused file is left");
+    assert_eq!(std::fs::read(path.join("garbage")).unwrap(), b"");
+    assert!(verify(&path).is_sound());
+}
+
+#[test]
+fn record_of_garbage_never_removes_other_files() {
+    let (_dir, path) = committed(0..50);
+    let named = files(&path);
+    let lines = named.iter().map(|name| format!("1000 {name}\n")).collect::<String>();
+    std::fs::write(path.join("garbage"), format!("{lines}1000 ../kept\n1000 packs/../../kept\n1000 manifest\n\u{0}")).unwrap();
+    std::fs::write(path.join("../kept"), "").unwrap();
+    let zero = CollectOptions { grace: Some(Duration::ZERO), garbage_percent_max: 100, ..Default::default() };
+    Database::collect(&path, zero).unwrap();
+    assert_eq!(files(&path), named);
+    assert!(path.join("../kept").exists() && verify(&path).is_sound());
+    std::fs::remove_file(path.join("garbage")).unwrap();
+    collect(&path);
+    assert!(verify(&path).is_sound(), "a lost record is no damage");
+}
+
+#[test]
+fn writer_removes_week_old_garbage_without_a_collection() {
+    let (_dir, path) = committed(0..50);
+    let w = writer(&path);
+    w.commit(revision(&w, 2, 0..60)).unwrap();
+    drop(w);
+    let newest = Database::open_read(&path).unwrap();
+    let unused = |path: &Path| files(path).iter().filter(|name| newest.file(name).unwrap().is_none()).count();
+    assert_eq!(unused(&path), 1, "the segment that was merged");
+    drop(writer(&path));
+    assert_eq!(unused(&path), 1);
+    let record = std::fs::read_to_string(path.join("garbage")).unwrap();
+    let since: u64 = record.split_once(' ').unwrap().0.parse().unwrap();
+    std::fs::write(path.join("garbage"), record.replace(&since.to_string(), &(since - 7 * 24 * 3600).to_string())).unwrap();
+    drop(writer(&path));
+    assert_eq!(unused(&path), 0);
+    assert!(verify(&path).is_sound());
 }
 
 #[test]

@@ -6,9 +6,10 @@ mod power_cut;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fixtures::{HOSTID, leaf, try_revision};
-use power_cut::{Note, QuietDisk, RecordingDisk, Step, cut};
+use power_cut::{Note, QuietDisk, RecordingDisk, Step, cut, durable_manifests};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::disk::Disk;
 use vouch_tree_store::{CollectOptions, Database, FrameSink, FrameSource, Result, WriteOptions, Writer};
@@ -25,9 +26,9 @@ fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Re
         Database::open_write(path, WriteOptions { disk: disk.clone(), pack_len_max, fresh_count_max, ..Default::default() })
     };
     let open = || open_with(10);
-    let collect = || {
+    let collect = |grace| {
         let pack_len_max = 12_000;
-        Database::collect(path, CollectOptions { disk: disk.clone(), pack_len_max, ..Default::default() }).map(drop)
+        Database::collect(path, CollectOptions { disk: disk.clone(), pack_len_max, grace, ..Default::default() }).map(drop)
     };
     let commit = |writer: &Writer, number| {
         let mut new = try_revision(writer, number, leaves(number))?;
@@ -48,7 +49,7 @@ fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Re
     commit(&writer, 3)?;
     commit(&writer, 4)?;
     drop(writer);
-    collect()?;
+    collect(None)?;
     // Each record goes to a segment at once.
     let writer = open_with(1)?;
     commit(&writer, 5)?;
@@ -56,7 +57,9 @@ fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Re
     commit(&writer, 6)?;
     commit(&writer, 7)?;
     drop(writer);
-    collect()
+    collect(None)?;
+    note(Note::FreesAtOnce);
+    collect(Some(Duration::ZERO))
 }
 
 fn acknowledged_revisions(steps: &[Step]) -> (bool, u64, u64) {
@@ -65,10 +68,39 @@ fn acknowledged_revisions(steps: &[Step]) -> (bool, u64, u64) {
         Note::Created => (true, acknowledged, asked),
         Note::Asked(number) => (created, acknowledged, number),
         Note::Acknowledged(number) => (created, number, asked),
+        Note::FreesAtOnce => (created, acknowledged, asked),
     })
 }
 
-fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), what: &str) {
+/// Complete until the end of their grace period.
+fn earlier_manifests(steps: &[Step], root: &Path) -> Vec<Vec<u8>> {
+    if steps.iter().any(|step| matches!(step, Step::Note(Note::FreesAtOnce))) {
+        return Vec::new();
+    }
+    let manifests = durable_manifests(steps, root);
+    manifests.into_iter().rev().take(3).collect()
+}
+
+fn assert_complete(path: &Path, earlier: &[Vec<u8>], what: &str) {
+    let newest = std::fs::read(path.join("manifest")).unwrap();
+    for manifest in earlier {
+        std::fs::write(path.join("manifest"), manifest).unwrap();
+        assert_sound(path, &format!("{what}: a reader of an earlier manifest"));
+    }
+    std::fs::write(path.join("manifest"), newest).unwrap();
+}
+
+fn assert_no_unused_file(path: &Path, what: &str) {
+    let newest = Database::open_read(path).unwrap();
+    for dir in ["packs", "index"] {
+        for entry in std::fs::read_dir(path.join(dir)).unwrap() {
+            let name = format!("{dir}/{}", entry.unwrap().file_name().to_str().unwrap());
+            assert!(newest.file(&name).unwrap().is_some(), "{what}: no manifest names {name}");
+        }
+    }
+}
+
+fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), earlier: &[Vec<u8>], what: &str) {
     if !Database::exists(path) {
         assert!(!created, "{what}: a created database is missing");
         std::fs::create_dir_all(path).unwrap();
@@ -93,8 +125,13 @@ fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), what: &s
     writer.commit(next).unwrap();
     drop(writer);
     assert_sound(path, what);
-    Database::collect(path, CollectOptions { disk: options_without_sync().disk, ..Default::default() }).unwrap();
+    let collect = |grace| Database::collect(path, CollectOptions { disk: options_without_sync().disk, grace, ..Default::default() });
+    collect(None).unwrap();
+    assert_complete(path, earlier, what);
     assert_sound(path, what);
+    collect(Some(Duration::ZERO)).unwrap();
+    assert_sound(path, what);
+    assert_no_unused_file(path, what);
     let reader = Database::open_read(path).unwrap();
     (5..60).map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: after continuing"));
 }
@@ -125,6 +162,7 @@ fn power_cut_leaves_old_or_new_revision_intact() {
             check(
                 &to.join("db"),
                 acknowledged_revisions(&steps[..at]),
+                &earlier_manifests(&steps[..at], &from.join("db")),
                 &format!("after step {at} ({:?}), seed {seed}", at.checked_sub(1).map(|i| describe(&steps[i]))),
             );
             std::fs::remove_dir_all(&to).unwrap();

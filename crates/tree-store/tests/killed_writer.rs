@@ -29,7 +29,9 @@ fn child_that_writes_until_killed() {
             println!("\nacknowledged {number}");
         }
         drop(writer);
-        Database::collect(path, CollectOptions { pack_len_max: 50_000, ..Default::default() }).unwrap();
+        for grace in [None, Some(Duration::ZERO)] {
+            Database::collect(path, CollectOptions { pack_len_max: 50_000, grace, ..Default::default() }).unwrap();
+        }
     }
 }
 
@@ -64,6 +66,15 @@ fn killed_writer_loses_nothing_acknowledged() {
         }
         let verified = Database::verify(&path, None).unwrap();
         assert!(verified.is_sound(), "kill {round}: {:?}", verified.problems);
+    }
+    let collect = CollectOptions { grace: Some(Duration::ZERO), ..Default::default() };
+    Database::collect(&path, collect).unwrap();
+    let newest = Database::open_read(&path).unwrap();
+    for dir in ["packs", "index"] {
+        for entry in std::fs::read_dir(path.join(dir)).unwrap() {
+            let name = format!("{dir}/{}", entry.unwrap().file_name().to_str().unwrap());
+            assert!(newest.file(&name).unwrap().is_some(), "no manifest names {name}");
+        }
     }
     assert!(acknowledged > 0, "no child came as far as a commit");
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fixtures::{HOSTID, leaf, revision};
 use power_cut::QuietDisk;
@@ -21,7 +22,7 @@ enum Action {
     Checkpoint,
     DropTag,
     Reopen,
-    Collect,
+    Collect { grace: Option<Duration> },
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -33,7 +34,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::Checkpoint),
         1 => Just(Action::DropTag),
         2 => Just(Action::Reopen),
-        2 => Just(Action::Collect),
+        2 => any::<bool>().prop_map(|at_once| Action::Collect { grace: at_once.then_some(Duration::ZERO) }),
     ]
 }
 
@@ -45,6 +46,8 @@ struct Run {
     stored: BTreeSet<u64>,
     kept: BTreeMap<u64, (Range<u64>, bool)>,
     number: u64,
+    /// Complete until a collection without a grace period.
+    manifests: BTreeSet<Vec<u8>>,
 }
 
 impl Run {
@@ -54,7 +57,7 @@ impl Run {
         let options = WriteOptions { fresh_count_max, pack_len_max, disk: Arc::new(QuietDisk), ..Default::default() };
         let writer = Some(Database::open_write(&path, options.clone()).unwrap());
         let reader = Database::open_read(&path).unwrap();
-        Self { path, options, writer, reader, stored: BTreeSet::new(), kept: BTreeMap::new(), number: 0 }
+        Self { path, options, writer, reader, stored: BTreeSet::new(), kept: BTreeMap::new(), number: 0, manifests: BTreeSet::new() }
     }
 
     fn writer(&self) -> &Writer {
@@ -99,17 +102,21 @@ impl Run {
                 tagged.into_iter().for_each(|(_, tagged)| *tagged = false);
             }
             Action::Reopen => self.reopen(),
-            Action::Collect => {
+            Action::Collect { grace } => {
                 self.writer = None;
                 let (disk, pack_len_max) = (self.options.disk.clone(), self.options.pack_len_max);
-                Database::collect(&self.path, CollectOptions { disk, pack_len_max, ..Default::default() }).unwrap();
+                Database::collect(&self.path, CollectOptions { disk, pack_len_max, grace, ..Default::default() }).unwrap();
+                if grace.is_some() {
+                    self.manifests.clear();
+                }
                 self.stored = self.kept.values().flat_map(|(leaves, _)| leaves.clone()).collect();
                 self.reopen();
             }
         }
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
+        self.manifests.insert(std::fs::read(self.path.join("manifest")).unwrap());
         self.reader.refresh().unwrap();
         let numbers: Vec<u64> = self.reader.revisions().iter().map(|r| r.number).collect();
         assert!(numbers.iter().eq(self.kept.keys()), "{numbers:?}");
@@ -140,5 +147,11 @@ proptest! {
         }
         let verified = Database::verify(&run.path, None).unwrap();
         prop_assert!(verified.is_sound(), "{:?}", verified.problems);
+        drop(run.writer.take());
+        for manifest in &run.manifests {
+            std::fs::write(run.path.join("manifest"), manifest).unwrap();
+            let verified = Database::verify(&run.path, None).unwrap();
+            prop_assert!(verified.is_sound(), "an earlier manifest: {:?}", verified.problems);
+        }
     }
 }

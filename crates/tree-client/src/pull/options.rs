@@ -84,7 +84,7 @@ pub struct PullReport {
     pub present_frames: u64,
     /// Signed fsinfos of earlier revisions that were fetched.
     pub history_frames: u64,
-    /// Freed.
+    /// Of packs that the database no longer names.
     pub collected_bytes: u64,
     /// From the call to the end.
     pub elapsed: Duration,

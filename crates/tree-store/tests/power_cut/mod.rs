@@ -29,6 +29,8 @@ pub(crate) enum Note {
     Created,
     Asked(u64),
     Acknowledged(u64),
+    /// A collection without a grace period begins.
+    FreesAtOnce,
 }
 
 /// Performs all but syncs on the real disk.
@@ -252,6 +254,22 @@ impl DiskState {
         change.apply(&mut self.cached);
         self.pending.push(change);
     }
+}
+
+/// Manifests that were durable, the oldest first.
+pub(crate) fn durable_manifests(steps: &[Step], root: &Path) -> Vec<Vec<u8>> {
+    let mut contents: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+    let (mut written, mut renamed, mut durable) = (None, None, Vec::new());
+    for step in steps {
+        match step {
+            Step::Create(path, id) if *path == root.join("manifest.next") => written = Some(*id),
+            Step::Append(id, bytes) if Some(*id) == written => contents.entry(*id).or_default().extend_from_slice(bytes),
+            Step::Rename(_, to) if *to == root.join("manifest") => renamed = written,
+            Step::SyncDir(dir) if dir == root => durable.extend(renamed.take().and_then(|id| contents.remove(&id))),
+            _ => {}
+        }
+    }
+    durable
 }
 
 pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use vouch_tree_store::{CollectOptions, Database, Progress, WriteOptions, is_bucket_address};
+use vouch_tree_store::{CollectOptions, Database, Progress, WriteOptions};
 
 use crate::cli::Global;
 use crate::exit::{Failure, Outcome};
@@ -18,6 +18,7 @@ use crate::{output, progress, size, when};
                   vouch gc --db /srv/db --drop-tag v1.0      forget a tag, then what only it kept\n  \
                   vouch gc --db /srv/db --repair             build a damaged index anew first\n  \
                   vouch gc --db /srv/db --drop-unfinished    and what an interrupted publication or pull has stored\n  \
+                  vouch gc --db /srv/db --grace 0s           free all space now; clients with an earlier manifest get errors\n  \
                   vouch gc --db s3://trees/tools --grace 7d  keep objects of earlier manifests for a week\n\n\
                   What an interrupted publication or pull has stored stays for its next run, for a week after it stopped. One that runs is waited for."
 )]
@@ -38,11 +39,10 @@ pub(crate) struct Args {
     /// Free what an interrupted publication or pull has stored; its next run stores it again.
     #[arg(long)]
     drop_unfinished: bool,
-    /// In a bucket: time for which objects stay after a collection found them unused, for readers of
-    /// an earlier manifest. In a directory they go at once: clients behind a web cache that has the
-    /// earlier manifest can fail for a minute.
-    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = when::parse_duration_or_zero)]
-    grace: Duration,
+    /// Time for which unused files stay, for readers of an earlier manifest: web caches have it for
+    /// a minute. A later run removes them. The default is 10m in a directory, and 24h in a bucket.
+    #[arg(long, value_name = "DURATION", value_parser = when::parse_duration_or_zero)]
+    grace: Option<Duration>,
     /// Length of new packs; give the same as at publication.
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse_pack_len)]
     pack_size: u32,
@@ -86,7 +86,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
     let done = Database::collect(&args.db, options())?;
     bar.finish_and_clear();
-    let freed = done.bytes_before.saturating_sub(done.bytes_after);
+    let dropped = done.bytes_before.saturating_sub(done.bytes_after);
     if args.json {
         return output::json(&Report {
             frames_indexed_anew: repaired.map(|repaired| repaired.frames),
@@ -96,21 +96,25 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             bytes_before: done.bytes_before,
             bytes_after: done.bytes_after,
             bytes_moved: done.moved_bytes,
-            objects_removed: is_bucket_address(&args.db).then_some(done.removed_objects),
+            files_removed: done.removed_files,
+            files_waiting: done.waiting_files,
             seconds: started.elapsed().as_secs_f64(),
         });
     }
     let anew = repaired
         .map_or_else(String::new, |repaired| format!("index rebuilt: {} frames in {}\n", repaired.frames, output::bytes(repaired.bytes)));
-    let removed =
-        if is_bucket_address(&args.db) { format!("removed {} objects from the bucket\n", done.removed_objects) } else { String::new() };
+    let waiting = match done.waiting_files {
+        0 => String::new(),
+        count => format!(", {count} stay for readers of an earlier manifest until a later run"),
+    };
     output::text(&format!(
-        "{anew}kept {} frames in {}, dropped {} frames, freed {} in {:.1} s\n{removed}",
+        "{anew}kept {} frames in {}, dropped {} frames and {} in {:.1} s\nremoved {} unused files{waiting}\n",
         done.live_frames,
         output::bytes(done.bytes_after),
         done.dropped_frames,
-        output::bytes(freed),
-        started.elapsed().as_secs_f64()
+        output::bytes(dropped),
+        started.elapsed().as_secs_f64(),
+        done.removed_files
     ))
 }
 
@@ -127,7 +131,7 @@ struct Report {
     bytes_before: u64,
     bytes_after: u64,
     bytes_moved: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    objects_removed: Option<u64>,
+    files_removed: u64,
+    files_waiting: u64,
     seconds: f64,
 }

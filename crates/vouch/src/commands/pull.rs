@@ -133,7 +133,7 @@ fn print(args: &Args, report: &PullReport) -> Outcome {
         return output::text(&format!("revision {} is already present\n", report.revision));
     }
     output::text(&format!(
-        "revision {}: {} new frames, {}, {} already present, {} freed, {:.1} s\n",
+        "revision {}: {} new frames, {}, {} already present, {} collected, {:.1} s\n",
         report.revision,
         report.new_frames,
         output::bytes(report.new_bytes),
