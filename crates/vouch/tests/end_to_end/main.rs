@@ -47,5 +47,7 @@ mod status;
 mod test_site;
 mod upgrade;
 mod web_caches;
+mod web_collections;
 mod web_kills;
+mod web_lies;
 mod web_routes;
