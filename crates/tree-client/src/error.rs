@@ -47,7 +47,7 @@ pub enum Error {
     Revoked { hostid: HostId, reason: String },
     #[error("this tree has moved to {to}")]
     Forwarded { to: TreeName },
-    #[error("no replica can be reached: {attempts}")]
+    #[error("no replica serves the tree now: {attempts}")]
     Unreachable { attempts: String },
     #[error(
         "{}: the newest revision has another iv than this database: either the publisher created a new database, or the signing key is stolen; ask the publisher, and pull a new database into an empty directory",

@@ -1,4 +1,4 @@
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
@@ -173,8 +173,8 @@ impl Tree {
                 },
                 () = sleep_until(until) => {
                     if round.good == 0 {
-                        let waited_s = begun.elapsed().as_secs();
-                        round.reasons.extend(unanswered.iter().map(|replica| format!("{replica}: no answer within {waited_s} s")));
+                        let reason = |replica: &Arc<Replica>| format!("{replica}: {}", no_answer(begun.elapsed(), replica.last_error()));
+                        round.reasons.extend(unanswered.iter().map(reason));
                     }
                     return round;
                 }
@@ -316,6 +316,12 @@ impl RoundResult {
             (None, None) => Error::Unreachable { attempts: summary },
         }
     }
+}
+
+/// A later round has little time: the error of an earlier one says more.
+fn no_answer(waited: Duration, last_error: Option<String>) -> String {
+    let waited = format!("no answer within {:.1} s", waited.as_secs_f32());
+    last_error.map_or_else(|| waited.clone(), |error| format!("{error}; then {waited}"))
 }
 
 /// `random`: jitter from 0 to 1.

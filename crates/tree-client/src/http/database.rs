@@ -88,12 +88,12 @@ impl HttpDatabase {
                 Ok(places) => {
                     let missing = left.iter().zip(places).filter(|(_, place)| *place == Place::Missing);
                     missing.for_each(|(handle, _)| self.doubt_index(&view, handle));
-                    Err(ReadError::Fetch(FetchError::NotFound("index".into())))
+                    Err(ReadError::Fetch(FetchError::NotFound("index".into(), "frames are missing".into())))
                 }
                 Err(error) => Err(error),
             };
             match outcome {
-                Err(ReadError::Fetch(FetchError::NotFound(_))) if !is_newest => {
+                Err(ReadError::Fetch(FetchError::NotFound(..))) if !is_newest => {
                     view = self.refresh().await?;
                     is_newest = true;
                 }

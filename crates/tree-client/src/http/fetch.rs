@@ -22,8 +22,8 @@ use crate::{Error, Result};
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum FetchError {
-    #[error("{0}: not found")]
-    NotFound(String),
+    #[error("{0}: {1}")]
+    NotFound(String, String),
     #[error("{0}: {1}")]
     Other(String, Arc<str>),
 }
@@ -232,8 +232,8 @@ impl Fetcher {
             (StatusCode::OK, Some(range)) if range.end <= SKIPPED_LEN_MAX => (range.start, Some(range.end - range.start)),
             (StatusCode::OK, Some(_)) => return refuse(&"the server does not answer range requests"),
             (StatusCode::PARTIAL_CONTENT, _) => return refuse(&"the server sent another range"),
-            (StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN, _) => {
-                return Err(ReadError::Answer(FetchError::NotFound(wanted.path.to_owned())));
+            (status @ (StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN), _) => {
+                return Err(ReadError::Answer(FetchError::NotFound(wanted.path.to_owned(), format!("the server answers {status}"))));
             }
             (status, _) => return refuse(&status),
         };

@@ -3,6 +3,7 @@
 
 mod connector;
 mod database;
+mod environment_proxies;
 mod fetch;
 mod files;
 mod options;

@@ -77,7 +77,7 @@ impl Slices {
         while at < range.end {
             let key = (Arc::clone(&path), at / len);
             let end = range.end.min((key.1 + 1) * len);
-            let Some(transfer) = started.0.get(&key) else { return Err(FetchError::NotFound(file.path.clone())) };
+            let Some(transfer) = started.0.get(&key) else { return Err(FetchError::NotFound(file.path.clone(), "not requested".into())) };
             if let Err(error) = transfer.read(&(at..end), &mut whole).await {
                 self.forget(file, &key, transfer);
                 return Err(error);

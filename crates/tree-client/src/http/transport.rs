@@ -10,6 +10,7 @@ use reqwest::header::{CONTENT_RANGE, DATE, RANGE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Proxy, Url};
 
+use super::environment_proxies::EnvironmentProxies;
 use crate::{Error, ReplicaTls};
 
 /// A GET request.
@@ -66,7 +67,10 @@ impl Network {
             Some(found) => builder.tls_certs_only(found.iter().filter_map(|one| reqwest::Certificate::from_der(one).ok())),
         };
         let builder = match proxy {
-            "environment" => builder,
+            "environment" => match EnvironmentProxies::of_process() {
+                proxies if proxies.is_empty() => builder.no_proxy(),
+                proxies => builder.no_proxy().proxy(Proxy::custom(move |url| proxies.proxy_of(url))),
+            },
             "DIRECT" => builder.no_proxy(),
             url => {
                 let why = "not a proxy; expected http://HOST:PORT, socks5://HOST:PORT, DIRECT, or pac: and the URL or file of a script";
@@ -76,7 +80,7 @@ impl Network {
             }
         };
         let is_proxied = !matches!(proxy, "environment" | "DIRECT");
-        let may_be_proxied = proxy == "environment" && PROXY_VARIABLES.iter().any(|name| std::env::var_os(name).is_some());
+        let may_be_proxied = proxy == "environment" && !EnvironmentProxies::of_process().is_empty();
         builder
             .build()
             .map(|client| Self { client, is_proxied, may_be_proxied })
@@ -143,8 +147,6 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
-
-const PROXY_VARIABLES: [&str; 6] = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
 
 const RESOLVER_ERROR: &str = "dns error: ";
 

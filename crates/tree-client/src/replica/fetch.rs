@@ -201,7 +201,7 @@ impl ReplicaSet {
 
     fn unreachable(&self, search: &Search) -> Error {
         let attempts = self.reasons(search);
-        tracing::debug!(tree = %self.hostid(), "no replica can be reached: {attempts}");
+        tracing::debug!(tree = %self.hostid(), "no replica serves the tree now: {attempts}");
         Error::Unreachable { attempts }
     }
 

@@ -180,7 +180,10 @@ impl Replica {
         let link = match timeout(self.reach.connect_timeout, self.reach.connector.connect(&self.host, self.address)).await {
             Ok(Ok(link)) => link,
             Ok(Err(error)) => return Err(CallFailure::Unconnected(error.to_string())),
-            Err(_) => return Err(CallFailure::Unconnected(format!("no connection within {} s", self.reach.connect_timeout.as_secs()))),
+            Err(_) => {
+                let what = if url::is_url(&self.host) { "no whole manifest" } else { "no connection" };
+                return Err(CallFailure::Unconnected(format!("{what} within {:.1} s", self.reach.connect_timeout.as_secs_f32())));
+            }
         };
         // Predictable xids are harmless: frames are verified by hash.
         let first_xid = (self.reach.seed >> 16) as u32 ^ self.asked.load(Ordering::Relaxed) as u32;

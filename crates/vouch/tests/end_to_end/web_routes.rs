@@ -22,8 +22,13 @@ fn proxies_of_the_environment_are_used() {
 
     site.environment = vec![("http_proxy", closed)];
     site.run_err(6, &by_address);
-    site.environment.push(("no_proxy", "127.0.0.1".to_owned()));
-    assert_eq!(site.run_ok(&by_address), "hello world\n");
+    for direct in ["127.0.0.1".to_owned(), "*".to_owned(), format!("other, 127.0.0.1:{}", site.port)] {
+        site.environment.push(("no_proxy", direct));
+        assert_eq!(site.run_ok(&by_address), "hello world\n");
+        site.environment.pop();
+    }
+    site.environment.push(("no_proxy", "127.0.0.1:9".to_owned()));
+    site.run_err(6, &by_address);
 }
 
 #[test]
