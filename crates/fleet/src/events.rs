@@ -95,7 +95,7 @@ impl Events {
     pub(crate) fn new(options: NetworkOptions, files: Arc<WebFiles>, seed: u64) -> Self {
         let server = |bandwidth| Server { link: Link::new(bandwidth), busy_until: 0, content: CacheContent::default(), state: State::Up };
         let mut servers = vec![server(options.origin_bandwidth)];
-        servers.extend((0..options.caches).map(|_| server(options.cache_bandwidth)));
+        servers.extend((0..options.caches).map(|cache| server(options.cache_bandwidth(cache))));
         Self {
             options,
             files,
@@ -310,7 +310,7 @@ impl Events {
         let rtt = self.rtt(to, server);
         let bandwidth = match to {
             Receiver::Node(_) => self.options.node_bandwidth,
-            Receiver::Cache(_) => self.options.cache_bandwidth,
+            Receiver::Cache(server) => self.options.cache_bandwidth(server - 1),
         };
         let free = self.receivers.entry(to).or_default();
         *free = (sent + rtt / 2).max(*free + (len as f64 * 1e6 / bandwidth) as Micros);

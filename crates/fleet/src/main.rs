@@ -25,9 +25,9 @@ struct Args {
     /// Nodes never ask the origin themselves
     #[arg(long)]
     no_direct: bool,
-    /// Bandwidth of a cache
-    #[arg(long, value_name = "MBIT_S", default_value_t = 10_000.0)]
-    cache_bandwidth: f64,
+    /// Bandwidth of the caches: one for all, or one for each, separated by commas
+    #[arg(long, value_name = "MBIT_S", value_delimiter = ',', default_value = "10000")]
+    cache_bandwidth: Vec<f64>,
     /// Bandwidth of the origin
     #[arg(long, value_name = "MBIT_S", default_value_t = 1000.0)]
     origin_bandwidth: f64,
@@ -105,7 +105,7 @@ fn run(args: &Args) -> Result<Outcome, Error> {
     };
     let network = NetworkOptions {
         caches: args.caches,
-        cache_bandwidth: args.cache_bandwidth * 125e3,
+        cache_bandwidths: args.cache_bandwidth.iter().map(|bandwidth| bandwidth * 125e3).collect(),
         cache_rtt: Duration::from_secs_f64(args.cache_rtt.max(0.0) / 1e3),
         origin_bandwidth: args.origin_bandwidth * 125e3,
         origin_rtt: Duration::from_secs_f64(args.origin_rtt.max(0.0) / 1e3),

@@ -18,7 +18,8 @@ use crate::release::WebFiles;
 #[derive(Debug, Clone)]
 pub struct NetworkOptions {
     pub caches: usize,
-    pub cache_bandwidth: f64,
+    /// One for all, or one for each cache.
+    pub cache_bandwidths: Vec<f64>,
     pub cache_rtt: Duration,
     pub origin_bandwidth: f64,
     pub origin_rtt: Duration,
@@ -38,7 +39,7 @@ impl Default for NetworkOptions {
     fn default() -> Self {
         Self {
             caches: 8,
-            cache_bandwidth: 10e9 / 8.0,
+            cache_bandwidths: vec![10e9 / 8.0],
             cache_rtt: Duration::from_micros(500),
             origin_bandwidth: 1e9 / 8.0,
             origin_rtt: Duration::from_millis(20),
@@ -49,6 +50,13 @@ impl Default for NetworkOptions {
             failures: Vec::new(),
             slow_start: true,
         }
+    }
+}
+
+impl NetworkOptions {
+    pub(crate) fn cache_bandwidth(&self, cache: usize) -> f64 {
+        let all = self.cache_bandwidths.first().copied().unwrap_or_default();
+        self.cache_bandwidths.get(cache).copied().unwrap_or(all)
     }
 }
 

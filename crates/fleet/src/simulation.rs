@@ -66,9 +66,12 @@ pub fn simulate(release: &Release, options: &FleetOptions) -> Result<Outcome, Er
     if !(0.0..1.0).contains(&network.loss) {
         return Err(Error::Option("the loss of packets is a fraction below 1"));
     }
-    let rates = [network.cache_bandwidth, network.origin_bandwidth, network.node_bandwidth, network.requests_per_s];
-    if rates.iter().any(|rate| !(*rate > 0.0 && rate.is_finite())) {
+    let rates = [network.origin_bandwidth, network.node_bandwidth, network.requests_per_s];
+    if rates.iter().chain(&network.cache_bandwidths).any(|rate| !(*rate > 0.0 && rate.is_finite())) {
         return Err(Error::Option("bandwidths and requests per second are above 0"));
+    }
+    if ![1, network.caches].contains(&network.cache_bandwidths.len()) {
+        return Err(Error::Option("the bandwidths of caches are one for all or one for each cache"));
     }
     if network.failures.iter().any(|failure| failure.cache >= network.caches) {
         return Err(Error::Option("a failure names a cache that does not exist"));

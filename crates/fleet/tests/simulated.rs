@@ -44,6 +44,19 @@ fn caches_that_fail_cost_time_but_no_file() {
 }
 
 #[test]
+fn slow_cache_delays_its_own_nodes() {
+    let release = Release::synthetic(100, 256 << 10).unwrap();
+    let fast = NetworkOptions { cache_bandwidths: vec![1e9], ..with_caches(2) };
+    let one_slow = NetworkOptions { cache_bandwidths: vec![1e9, 25e6], ..with_caches(2) };
+    let (fast, one_slow) = (run(&release, 40, fast), run(&release, 40, one_slow));
+    assert_eq!((one_slow.nodes_done, one_slow.errors), (40, 0));
+    assert!(one_slow.finished[2] >= (20 * one_slow.job_bytes) as f64 / 25e6, "{one_slow:?}");
+    assert!(one_slow.finished[2] > 2.0 * fast.finished[2], "{one_slow:?} and {fast:?}");
+    let wrong = NetworkOptions { cache_bandwidths: vec![1e9, 1e9], ..with_caches(3) };
+    assert!(simulate(&release, &FleetOptions { nodes: 1, network: wrong, ..FleetOptions::default() }).is_err());
+}
+
+#[test]
 fn same_seed_gives_the_same_outcome() {
     let network = NetworkOptions {
         failures: vec![CacheFailure { cache: 1, at: Duration::from_millis(120_400), lasts: Duration::from_secs(5), is_silent: false }],
