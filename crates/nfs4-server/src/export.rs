@@ -49,7 +49,11 @@ impl ClientAccess {
     }
 
     pub(crate) fn refuses_transport(&self, flavour: Flavour, transport: Transport) -> bool {
-        self.under(flavour).is_some_and(|under| transport < under.transport_min)
+        match self.under(flavour) {
+            Some(under) => transport < under.transport_min,
+            // For the machine that acts for users of another flavour.
+            None => self.flavours.iter().all(|under| transport < under.transport_min),
+        }
     }
 
     pub fn refuses_port(&self, flavour: Flavour, port: u16) -> bool {

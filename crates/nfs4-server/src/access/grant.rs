@@ -12,9 +12,11 @@ use crate::{ClientAccess, ExportId, Flavour, Identity, Principal, Transport};
 pub(crate) struct Grant {
     pub(crate) site: Arc<Site>,
     pub(crate) access: Arc<ClientAccess>,
-    /// The anonymous user if the flavour does not fit.
+    /// The anonymous user if the security does not fit.
     pub(crate) caller: Arc<Caller>,
-    pub(crate) flavour_fits: bool,
+    /// Flavour and transport. If not, operations that need the file answer WRONGSEC.
+    pub(crate) security_fits: bool,
+    pub(crate) transport_fits: bool,
     read_only: bool,
 }
 
@@ -31,6 +33,7 @@ struct Entry {
     grant: Arc<Grant>,
     principal: Principal,
     flavour: Flavour,
+    transport: Transport,
     generation: u64,
     made_ms: u64,
 }
@@ -47,7 +50,7 @@ pub(crate) struct Requester<'a> {
 
 impl Grant {
     /// STALE if the export is gone or does not name the client, as in Linux; DELAY if the answer is
-    /// not known yet; ACCESS without a local identity; WRONGSEC for a weaker transport.
+    /// not known yet; ACCESS without a local identity.
     pub(crate) fn resolve(
         requester: &Requester<'_>,
         tree: &Tree,
@@ -56,7 +59,9 @@ impl Grant {
     ) -> Result<Arc<Grant>, OpError> {
         let mut cache = requester.cache.lock();
         let known = cache.entries.iter().position(|entry| {
-            entry.grant.site.export.id == export && entry.flavour == requester.flavour && entry.principal == *requester.principal
+            entry.grant.site.export.id == export
+                && (entry.flavour, entry.transport) == (requester.flavour, requester.transport)
+                && entry.principal == *requester.principal
         });
         if let Some(at) = known {
             let entry = &cache.entries[at];
@@ -75,6 +80,7 @@ impl Grant {
             grant: grant.clone(),
             principal: requester.principal.clone(),
             flavour: requester.flavour,
+            transport: requester.transport,
             generation: tree.generation,
             made_ms: requester.now_ms,
         });
@@ -90,19 +96,17 @@ impl Grant {
         if access.refuses_port(requester.flavour, peer.port()) {
             return Err(Status::ACCESS.into());
         }
-        if access.refuses_transport(requester.flavour, requester.transport) {
-            return Err(Status::WRONGSEC.into());
-        }
-        let Some(under) = access.under(requester.flavour).copied() else {
+        let transport_fits = !access.refuses_transport(requester.flavour, requester.transport);
+        let Some(under) = access.under(requester.flavour).copied().filter(|_| transport_fits) else {
             // A caller without an account gets WRONGSEC too, so that it tries another flavour.
             let squash = access.flavours.first().ok_or(Status::STALE)?.squash;
             let caller = Arc::new(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []));
             // The machine credential may write if some flavour may.
             let read_only = access.flavours.iter().all(|under| under.read_only);
-            return Ok(Grant { site, access, caller, flavour_fits: false, read_only });
+            return Ok(Grant { site, access, caller, security_fits: false, transport_fits, read_only });
         };
         let caller = identity.caller(requester.principal, peer, &under.squash, requester.blocking)?.ok_or(Status::ACCESS)?;
-        Ok(Grant { site, access, caller, flavour_fits: true, read_only: under.read_only })
+        Ok(Grant { site, access, caller, security_fits: true, transport_fits, read_only: under.read_only })
     }
 
     pub(crate) fn read_only(&self) -> bool {

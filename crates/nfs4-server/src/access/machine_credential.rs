@@ -28,7 +28,7 @@ impl CompoundContext<'_> {
     }
 
     fn machine_may_run(&mut self, op: u32, grant: &Grant) -> bool {
-        (grant.access.machine_writes(self.flavour) || !WRITES.has(op)) && self.machine_operations().has(op)
+        grant.transport_fits && (grant.access.machine_writes(self.flavour) || !WRITES.has(op)) && self.machine_operations().has(op)
     }
 
     /// Errors: WRONGSEC; ACCESS if the server does not know the principal.
@@ -44,7 +44,7 @@ impl CompoundContext<'_> {
 
     pub(crate) fn is_admitted(&mut self, args: &Args<'_>) -> bool {
         match &self.current {
-            Some(Object::File(file)) if !file.grant.flavour_fits => {
+            Some(Object::File(file)) if !file.grant.security_fits => {
                 let file = file.clone();
                 args.op() == Op::GETATTR || self.proves_open_state(&file, args)
             }

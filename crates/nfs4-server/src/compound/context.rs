@@ -152,7 +152,7 @@ impl<'s> CompoundContext<'s> {
 
     fn checked(&self, object: &Object) -> Result<Object, OpError> {
         match object {
-            Object::File(file) if !file.grant.flavour_fits && !self.machine_does => Err(Status::WRONGSEC.into()),
+            Object::File(file) if !file.grant.security_fits && !self.machine_does => Err(Status::WRONGSEC.into()),
             // RFC 8881 §11.3.
             Object::File(file) if file.is_absent() => Err(Status::MOVED.into()),
             object => Ok(object.clone()),
@@ -201,8 +201,10 @@ impl<'s> CompoundContext<'s> {
             blocking: self.names,
         };
         let granted = Grant::resolve(&requester, &self.tree, self.server.identity(), export);
-        if let Err(OpError::Status(status @ (Status::STALE | Status::ACCESS | Status::WRONGSEC | Status::DELAY))) = granted {
-            self.report_denied(export, status);
+        match &granted {
+            Err(OpError::Status(status @ (Status::STALE | Status::ACCESS | Status::DELAY))) => self.report_denied(export, *status),
+            Ok(grant) if !grant.transport_fits => self.report_denied(export, Status::WRONGSEC),
+            _ => {}
         }
         granted
     }

@@ -36,7 +36,7 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
                 }
             }
             // The flavour of the found file counts. A caller with a wrong flavour looks up nothing.
-            if !directory.grant.flavour_fits {
+            if !directory.grant.security_fits {
                 return Ok(Object::File(directory.clone()));
             }
             let found = directory.files().lookup(&directory.grant.caller, &directory.id, component, context.blocking);
@@ -63,7 +63,7 @@ pub(crate) fn parent_of(context: &CompoundContext<'_>) -> Result<Object, OpError
         }
         Object::File(file) if file.is_absent() => Err(Status::MOVED.into()),
         Object::File(file) if file.id == file.grant.site.root => context.object(above(file.grant.site.place)?),
-        Object::File(file) if !file.grant.flavour_fits => Ok(Object::File(file.clone())),
+        Object::File(file) if !file.grant.security_fits => Ok(Object::File(file.clone())),
         Object::File(file) => {
             let parent = file.files().parent(&file.grant.caller, &file.id, context.blocking);
             let id = parent.map_err(|error| directory_error(context, file, error))?;

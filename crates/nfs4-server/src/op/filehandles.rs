@@ -63,7 +63,7 @@ pub(crate) fn restorefh(context: &mut CompoundContext<'_>) -> OpResult {
 fn put(context: &mut CompoundContext<'_>, object: Object) -> Result<(), OpError> {
     context.call.machine_admitted = false;
     if let Object::File(file) = &object
-        && !file.grant.flavour_fits
+        && !file.grant.security_fits
         && !context.lookahead.next_op_checks_flavor()
     {
         // §2.10.8.3: the machine returns its users' state under its own flavour.

@@ -12,7 +12,7 @@ pub(crate) fn lookup(context: &mut CompoundContext<'_>, args: &LookupArgs<'_>) -
     context.current_any()?;
     let found = find(context, args.name)?;
     // §2.6.3.1.1.3: of the found file.
-    if matches!(&found, Object::File(file) if !file.grant.flavour_fits) {
+    if matches!(&found, Object::File(file) if !file.grant.security_fits) {
         return Err(Status::WRONGSEC.into());
     }
     context.set_current(found);
@@ -22,7 +22,7 @@ pub(crate) fn lookup(context: &mut CompoundContext<'_>, args: &LookupArgs<'_>) -
 
 pub(crate) fn lookupp(context: &mut CompoundContext<'_>) -> OpResult {
     let found = parent_of(context)?;
-    if matches!(&found, Object::File(file) if !file.grant.flavour_fits) {
+    if matches!(&found, Object::File(file) if !file.grant.security_fits) {
         return Err(Status::WRONGSEC.into());
     }
     context.set_current(found);

@@ -111,7 +111,7 @@ fn claim<'a>(context: &CompoundContext<'_>, claim: &OpenClaim<'a>) -> Result<(Cl
 fn by_name(context: &CompoundContext<'_>, name: Name<'_>) -> Result<FileRef, OpError> {
     context.current_object()?;
     match crate::files::directory::find(context, name)? {
-        Object::File(file) if !file.grant.flavour_fits => Err(Status::WRONGSEC.into()),
+        Object::File(file) if !file.grant.security_fits => Err(Status::WRONGSEC.into()),
         Object::File(file) => Ok(file),
         Object::Pseudo(_) => Err(Status::ISDIR.into()),
     }

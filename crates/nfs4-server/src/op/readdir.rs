@@ -222,7 +222,7 @@ impl Listing {
     fn export_view(&self, context: &CompoundContext<'_>, id: ExportId) -> Result<View, OpError> {
         let object = context.object(context.tree.site(id).ok_or(Status::STALE)?.handle())?;
         match &object {
-            Object::File(file) if !file.grant.flavour_fits => Err(Status::WRONGSEC.into()),
+            Object::File(file) if !file.grant.security_fits => Err(Status::WRONGSEC.into()),
             _ => context.view(&object, self.wanted),
         }
     }

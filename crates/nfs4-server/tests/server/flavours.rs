@@ -1,8 +1,10 @@
 //! RFC 8881 §2.6.3.1.
 
-use vouch_nfs4::{GssInfo, GssService, SecInfo};
+use vouch_nfs4::{Filehandle, GssInfo, GssService, SecInfo};
+use vouch_nfs4_server::{TlsPeer, Transport};
 
 use crate::prelude::*;
+use crate::transport::demanding;
 
 pub(crate) fn gss(name: &str) -> Principal {
     Principal::Gss { name: name.into() }
@@ -76,13 +78,27 @@ fn open_current() -> Args<'static> {
 #[test]
 fn next_operation_decides_about_wrongsec() {
     let files = Arc::new(MemoryFs::new());
-    let exports = vec![export(1, &["e"], &files, flavours_access(&[Flavour::Krb5])), export(2, &["open"], &files, sys_access())];
+    let exports = vec![
+        export(1, &["e"], &files, flavours_access(&[Flavour::Krb5])),
+        export(2, &["open"], &files, sys_access()),
+        demanding(3, "tls", &files, Transport::Tls),
+    ];
     let fixture = Fixture::with_exports(files, exports);
     let mut client = Client::new(&fixture, "one", 0);
+    client.connection.set_tls(TlsPeer::default());
+    let under_tls = client.filehandle(&["tls"], &[]);
+    client.connection = fixture.connect();
     client.flavour = Flavour::Krb5;
-    let handle = client.filehandle(&["e"], &[]);
+    let under_kerberos = client.filehandle(&["e"], &[]);
     client.flavour = Flavour::Sys;
     let right = client.filehandle(&["open"], &[]);
+    for handle in [under_kerberos, under_tls] {
+        client.minor = 1;
+        check_wrongsec(&mut client, handle, right);
+    }
+}
+
+fn check_wrongsec(client: &mut Client<'_>, handle: Filehandle, right: Filehandle) {
     let put = || putfh(handle);
     let no_name = || Args::SecinfoNoName(op::SecinfoNoNameArgs { style: op::SecinfoStyle::CurrentFh });
     let secinfo = || Args::Secinfo(op::SecinfoArgs { name: Name(b"f") });

@@ -6,7 +6,7 @@ use vouch_nfs4_server::{ClientCertificate, TlsPeer, Transport};
 use crate::ops::create_session;
 use crate::prelude::*;
 
-fn demanding(id: u32, name: &str, files: &Arc<MemoryFs>, transport_min: Transport) -> Export {
+pub(crate) fn demanding(id: u32, name: &str, files: &Arc<MemoryFs>, transport_min: Transport) -> Export {
     let access = ClientAccess { flavours: vec![FlavourAccess { transport_min, ..flavour_access(Flavour::Sys) }] };
     export(id, &[name], files, access)
 }
@@ -44,7 +44,7 @@ fn export_refuses_weaker_transport_at_each_operation() {
             assert_eq!(client.status(&[], &[lookup(name)]), expected, "{name}");
         }
         let expected = if reached == 3 { Status::OK } else { Status::WRONGSEC };
-        assert_eq!(client.run(&[putfh(handle)]).0, expected, "a known filehandle opens no way around");
+        assert_eq!(client.run(&[putfh(handle), getattr(&[1])]).0, expected, "a known filehandle opens no way around");
     }
 }
 
