@@ -101,11 +101,15 @@ impl MountOptions {
             if self.dev { MountOption::Dev } else { MountOption::NoDev },
             if self.exec { MountOption::Exec } else { MountOption::NoExec },
         ];
-        config.acl = if self.allow_other.unwrap_or_else(is_root) { SessionACL::All } else { SessionACL::Owner };
+        config.acl = if self.others_are_allowed() { SessionACL::All } else { SessionACL::Owner };
         config.n_threads = Some(self.thread_count());
         // A clone's requests are lost with this process.
         config.clone_fd = self.journal.is_none();
         config
+    }
+
+    pub(crate) fn others_are_allowed(&self) -> bool {
+        self.allow_other.unwrap_or_else(is_root)
     }
 
     pub(crate) fn thread_count(&self) -> usize {
@@ -125,7 +129,7 @@ pub(crate) fn device_name(label: &str) -> String {
 /// Identifies our dead mounts in mount(8).
 pub(crate) const SOURCE_PREFIX: &str = "vouch:";
 
-const SUBTYPE: &str = "vouch";
+pub(crate) const SUBTYPE: &str = "vouch";
 
 /// A busy thread must not block all requests.
 const THREADS_MIN: usize = 2;

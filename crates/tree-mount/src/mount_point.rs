@@ -1,17 +1,19 @@
 //! Reads /proc/self/mountinfo: stat(2) would hang with a hanging server.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::statvfs;
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::{getgid, getuid};
 
-use crate::config::{SOURCE_PREFIX, device_name};
+use crate::config::{MountOptions, SOURCE_PREFIX, SUBTYPE, device_name};
 use crate::error::MountError;
 
 /// Removes a vouch mount whose process has ended. True if there was one.
@@ -63,6 +65,13 @@ pub fn mount_device(point: &Path) -> Result<String, MountError> {
     device_at(&path).ok_or(MountError::Point { path, why: "not a vouch mount" })
 }
 
+/// The device in mount(8)'s tables: `vouch:` and the tree's name, or `vouch:auto`.
+pub fn mount_source(point: &Path) -> Result<OsString, MountError> {
+    let path = absolute(point)?;
+    let mount = mount_at(&path)?.filter(Mount::is_ours).ok_or(MountError::Point { path, why: "not a vouch mount" })?;
+    Ok(OsString::from_vec(mount.source))
+}
+
 /// All vouch mounts that this process sees, dead ones too.
 pub fn mount_points() -> io::Result<Vec<PathBuf>> {
     let text = fs::read(MOUNTINFO)?;
@@ -91,6 +100,27 @@ pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
 pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
     let mount = mount_at(path).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
     fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), (bytes / 1024).to_string())
+}
+
+/// Mounts a new FUSE device. `None`: this user needs fusermount3.
+///
+/// The library's own mount(2) leaves the subtype out of the file system type.
+pub(crate) fn attach(path: &Path, label: &str, options: &MountOptions) -> io::Result<Option<OwnedFd>> {
+    let device: OwnedFd = fs::File::options().read(true).write(true).open("/dev/fuse")?.into();
+    let (file, user, group) = (device.as_raw_fd(), getuid().as_raw(), getgid().as_raw());
+    let mut data = format!("fd={file},rootmode=40000,user_id={user},group_id={group},default_permissions");
+    if options.others_are_allowed() {
+        data.push_str(",allow_other");
+    }
+    let mut flags = MountFlags::RDONLY | MountFlags::NOATIME;
+    for (allowed, flag) in [(options.suid, MountFlags::NOSUID), (options.dev, MountFlags::NODEV), (options.exec, MountFlags::NOEXEC)] {
+        flags.set(flag, !allowed);
+    }
+    match mount(device_name(label), path, format!("fuse.{SUBTYPE}"), flags, &*CString::new(data)?) {
+        Ok(()) => Ok(Some(device)),
+        Err(Errno::PERM) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Ordinary users need fusermount3, which checks the owner.
@@ -122,9 +152,8 @@ struct Mount {
 }
 
 impl Mount {
-    // Only fusermount3 puts the subtype into the file system type.
     fn is_ours(&self) -> bool {
-        self.fs_type.starts_with(b"fuse") && self.source.starts_with(SOURCE_PREFIX.as_bytes())
+        (self.fs_type == b"fuse.vouch" || self.fs_type == b"fuse") && self.source.starts_with(SOURCE_PREFIX.as_bytes())
     }
 }
 

@@ -122,8 +122,7 @@ impl MountSource {
 
 async fn mount(point: PathBuf, state: (Arc<MountState>, mpsc::Receiver<Notice>), source: &str) -> Result<Mounted, MountError> {
     let (state, notices) = state;
-    let session_config = state.options.session(source);
-    let face = FuseFilesystem::new(state.clone());
+    let label = source.to_owned();
     let mounting = state.clone();
     let starting = tokio::task::spawn_blocking(move || {
         mount_point::clear_dead_mount(&point)?;
@@ -131,8 +130,8 @@ async fn mount(point: PathBuf, state: (Arc<MountState>, mpsc::Receiver<Notice>),
         if !fs::metadata(&path).is_ok_and(|m| m.is_dir()) {
             return Err(MountError::Point { path, why: "not a directory" });
         }
-        let session = Session::new(face, &path, &session_config).map_err(|source| mount_error(&path, source))?;
-        let serving = serve(session, &mounting, notices)?;
+        let session = new_session(&path, &label, &mounting).map_err(|source| mount_error(&path, source))?;
+        let serving = serve(session, &mounting, notices).inspect_err(|_| drop(mount_point::detach(&path)))?;
         if let Err(error) = mount_point::set_read_ahead(&path, mounting.options.read_ahead_bytes) {
             tracing::info!("{}: the kernel's read-ahead remains at 128 KiB: {error}", path.display());
         }
@@ -142,6 +141,14 @@ async fn mount(point: PathBuf, state: (Arc<MountState>, mpsc::Receiver<Notice>),
     });
     let failed = |error: tokio::task::JoinError| MountError::Io { doing: "mounting", path: PathBuf::new(), source: error.into() };
     starting.await.map_err(failed)?
+}
+
+fn new_session(path: &Path, label: &str, state: &Arc<MountState>) -> io::Result<Session<FuseFilesystem>> {
+    let (face, config) = (FuseFilesystem::new(state.clone()), state.options.session(label));
+    match mount_point::attach(path, label, &state.options)? {
+        Some(device) => Session::from_fd(face, device, config.acl, config).inspect_err(|_| drop(mount_point::detach(path))),
+        None => Session::new(face, path, &config),
+    }
 }
 
 pub(crate) type Serving = (oneshot::Receiver<io::Result<()>>, JoinHandle<()>);
@@ -161,7 +168,6 @@ pub(crate) fn serve(
     let _ = state.device.set(device);
     kernel_notices::run(session.notifier(), notices).map_err(failed("starting a thread for"))?;
     let (end, ended) = oneshot::channel();
-    // Dropping the session unmounts: after its end, or if the thread fails to start.
     let serve = move || {
         let _ = end.send(session.run());
     };
@@ -202,12 +208,13 @@ impl Mounted {
         };
         let state = self.state.clone();
         let outcome = match ended {
-            Some(ended) => {
+            Some(Ok(Err(source))) => {
+                self.detach_once()?;
+                Err(MountError::Io { doing: "serving", path: self.point.clone(), source })
+            }
+            Some(_) => {
                 self.thread.take();
-                match ended {
-                    Ok(Err(source)) => Err(MountError::Io { doing: "serving", path: self.point.clone(), source }),
-                    _ => Ok(()),
-                }
+                Ok(())
             }
             None => self.unmount().await,
         };

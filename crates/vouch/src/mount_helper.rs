@@ -2,7 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use clap::ArgAction;
 
@@ -11,9 +12,35 @@ use crate::exit::{Code, Failure, Outcome};
 
 #[derive(Debug)]
 pub(crate) enum Request {
-    Mount(Vec<OsString>),
+    Mount(MountRequest),
     /// Mount nothing (`mount --fake`).
     Fake,
+}
+
+#[derive(Debug)]
+pub(crate) struct MountRequest {
+    /// The command line of `vouch mount`.
+    pub(crate) line: Vec<OsString>,
+    point: PathBuf,
+    /// `_netdev` and `x-…`, which the kernel does not keep.
+    user_options: Vec<Vec<u8>>,
+}
+
+impl MountRequest {
+    /// In /run/mount/utab, which mount(8) leaves to its helpers. Without `_netdev` there, systemd
+    /// takes the mount for a local one as soon as it sees it, and remote-fs.target is never reached.
+    pub(crate) fn record_user_options(&self) {
+        if self.user_options.is_empty() {
+            return;
+        }
+        let Ok(source) = vouch_tree_mount::mount_source(&self.point) else { return };
+        let mut command = Command::new("mount");
+        command.args(["--fake", "--internal-only", "-t", "fuse.vouch", "-o"]).arg(OsStr::from_bytes(&self.user_options.join(&b',')));
+        command.arg("--").arg(source).arg(&self.point).stdin(Stdio::null()).stdout(Stdio::null());
+        if !command.status().is_ok_and(|status| status.success()) {
+            tracing::warn!("{}: mount(8) does not keep its options for systemd", self.point.display());
+        }
+    }
 }
 
 pub(crate) fn is_helper(program: &OsStr) -> bool {
@@ -59,6 +86,7 @@ pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
         }
     }
     let [tree, point] = <[OsString; 2]>::try_from(places).map_err(|_| usage("mount.vouch", "takes a tree and a directory"))?;
+    let user_options = options.iter().filter(|option| *option == b"_netdev" || option.starts_with(b"x-")).cloned().collect();
     let mut line: Vec<OsString> = ["vouch", "mount", "--background", "--helper"].map(OsString::from).to_vec();
     for option in options {
         match translate_option(&option) {
@@ -72,12 +100,9 @@ pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
         return Err(usage(&tree.to_string_lossy(), why)
             .cure("give @HOST,HOSTID or a short name; mount(8) takes a file of that name in the current directory for the device"));
     }
-    if tree.as_bytes() == config::AUTO.as_bytes() {
-        line.extend(["--auto".into(), point]);
-    } else {
-        line.extend([tree, point]);
-    }
-    Ok(if is_fake { Request::Fake } else { Request::Mount(line) })
+    let first = if tree.as_bytes() == config::AUTO.as_bytes() { "--auto".into() } else { tree };
+    line.extend([first, point.clone()]);
+    Ok(if is_fake { Request::Fake } else { Request::Mount(MountRequest { line, point: point.into(), user_options }) })
 }
 
 /// Options of `-o`: separated by commas, except in double quotes.
@@ -146,7 +171,7 @@ mod tests {
     fn line(arguments: &[&str]) -> Result<String, String> {
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
         match translate(&arguments) {
-            Ok(Request::Mount(line)) => Ok(line.join(OsStr::new(" ")).into_string().expect("text")),
+            Ok(Request::Mount(request)) => Ok(request.line.join(OsStr::new(" ")).into_string().expect("text")),
             Ok(Request::Fake) => Ok("fake".into()),
             Err(failure) => Err(failure.to_string()),
         }

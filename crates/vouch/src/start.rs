@@ -19,7 +19,13 @@ pub fn main() -> ExitCode {
         return ExitCode::from(run(arguments) as u8);
     }
     let code = match mount_helper::translate(&arguments[1..]) {
-        Ok(Request::Mount(line)) => run(line),
+        Ok(Request::Mount(request)) => {
+            let code = run(request.line.clone());
+            if code == Code::Success {
+                request.record_user_options();
+            }
+            code
+        }
         Ok(Request::Fake) => Code::Success,
         Err(failure) => report("mount", &failure),
     };

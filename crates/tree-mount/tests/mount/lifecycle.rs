@@ -17,6 +17,8 @@ fn either_side_can_unmount() {
     let Some(mut mount) = TestMount::of_tree(&site) else { return };
     let point = mount.point.clone();
     assert_eq!(fs::read(point.join("file")).unwrap(), b"x");
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(mounts.contains(&format!(" {} fuse.vouch ro,nosuid,nodev", point.display())), "{mounts}");
     assert!(matches!(clear_dead_mount(&point), Err(MountError::Busy { .. })));
     let mounted = mount.mounted.take().unwrap();
     unmount_point(&point).unwrap();

@@ -58,6 +58,7 @@ Wants=network-online.target vouch-serve.service
 What=@127.0.0.1,$hostid
 Where=/opt/tools
 Type=vouch
+Options=ro,_netdev
 
 [Install]
 WantedBy=remote-fs.target
