@@ -128,15 +128,16 @@ async fn mount_and_serve<S: MountSource>(
         // that is being mounted. Fails only for a group leader, which a child is not.
         let _ = rustix::process::setsid();
     }
+    let orders = link.map(Orders::of).transpose().at("a thread")?;
+    if let Some(orders) = &orders {
+        // From now on, another worker can take over.
+        orders.report_mounted(&mounted)?;
+    }
     let revision = mounted.status().trees.first().map_or_else(String::new, |tree| format!(", revision {}", tree.revision));
     // A closed standard output must not end the mount.
     source.announce(&format!("mounted on {}{revision}\n", mounted.point().display()))?;
     if plan.is_detached {
         log_output::leave_standard_error();
-    }
-    let orders = link.map(Orders::of).transpose().at("a thread")?;
-    if let Some(orders) = &orders {
-        orders.report_mounted(&mounted)?;
     }
     drop(taken);
     serve(mounted, client, orders, companions).await
