@@ -171,8 +171,7 @@ impl Sources {
                 if !pseudo.starts_with('/') {
                     return Err(SourceError::Pseudo(pseudo.clone()));
                 }
-                let (options, issues) =
-                    syntax::parse_options(options).map_err(|errors| SourceError::Lines(one_line("--options: ", &errors)))?;
+                let (options, issues) = parse_options(options).map_err(|faults| SourceError::Lines(format!("--options: {faults}")))?;
                 warnings.extend(issues.into_iter().map(|Warning { text, .. }| format!("--options: {text}")));
                 let source = match source.strip_prefix(b"tree:") {
                     Some(tree) => Source::Tree(tree.to_vec()),
@@ -360,6 +359,17 @@ fn first(entry: &Entry) -> Options {
         options.mount_point = options.mount_point.take().or_else(|| client.options.mount_point.clone());
     }
     options
+}
+
+impl ExportList {
+    /// Faults of `options` for [`Self::One`], each with its cure.
+    pub fn check_options(options: &str) -> Result<(), String> {
+        parse_options(options).map(drop)
+    }
+}
+
+fn parse_options(list: &str) -> Result<(Options, Vec<Warning>), String> {
+    syntax::parse_options(list).map_err(|errors| errors.iter().map(LineError::without_line).collect::<Vec<_>>().join(" | "))
 }
 
 fn one_line(prefix: &str, errors: &[LineError]) -> String {

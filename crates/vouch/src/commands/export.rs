@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", default_value = "/export")]
     pseudo: String,
     /// Options of --dir, as in exports(5).
-    #[arg(long, value_name = "LIST", default_value = "rw,insecure")]
+    #[arg(long, value_name = "LIST", default_value = "rw,insecure", value_parser = parse_export_options)]
     options: String,
     /// Address to listen on; may be repeated. Without it, the sockets of the service manager
     /// (systemd.socket(5)), else 127.0.0.1:2049.
@@ -258,6 +258,10 @@ fn shared_state(args: &Args) -> SharedState {
 
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn parse_export_options(text: &str) -> Result<String, String> {
+    ExportList::check_options(text).map(|()| text.to_owned())
 }
 
 /// Below a second, a busy disk would cost a head its lease.

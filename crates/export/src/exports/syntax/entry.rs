@@ -73,11 +73,15 @@ impl LineError {
     pub(super) fn new(line: usize, what: impl Into<String>, cure: impl Into<String>) -> Self {
         LineError { line, what: what.into(), cure: cure.into() }
     }
+
+    pub(crate) fn without_line(&self) -> String {
+        format!("{}; {}", self.what, self.cure)
+    }
 }
 
 impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}; {}", self.line, self.what, self.cure)
+        write!(f, "line {}: {}", self.line, self.without_line())
     }
 }
 
