@@ -120,11 +120,11 @@ fn mount_whose_workers_cannot_start_fails_in_the_end() {
     let _ = Command::new("umount").arg("-l").arg(world.path("mnt")).status();
 }
 
-fn replacements() -> usize {
+pub(crate) fn replacements() -> usize {
     std::env::var("VOUCH_TEST_REPLACEMENTS").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
 }
 
-fn report(what: &str, mut pauses: Vec<Duration>) {
+pub(crate) fn report(what: &str, mut pauses: Vec<Duration>) {
     pauses.sort_unstable();
     let at = |share: usize| pauses[(pauses.len() - 1) * share / 100];
     println!("{} {what}: pause p50 {:?}, p99 {:?}, most {:?}", pauses.len(), at(50), at(99), at(100));

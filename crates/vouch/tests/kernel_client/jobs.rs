@@ -96,7 +96,7 @@ fn job_works_through_rpc_gssd_longer_than_its_tickets_live() {
             options: "rw,sec=krb5p".into(),
             more: vec!["--keytab".into(), server_keytab.into()],
             environment: kdc.environment("server"),
-            port: None,
+            ..ServerOptions::default()
         },
     );
     std::fs::set_permissions(server.path(""), std::fs::Permissions::from_mode(0o777)).expect("the export is ours");

@@ -49,7 +49,8 @@ impl Realm {
 
     fn server_with(&self, options: &str, mut more: Vec<OsString>) -> Server {
         more.extend(["--keytab".into(), self.server_keytab.clone().into()]);
-        let server_options = ServerOptions { options: options.into(), more, environment: self.kdc.environment("server"), port: None };
+        let environment = self.kdc.environment("server");
+        let server_options = ServerOptions { options: options.into(), more, environment, ..ServerOptions::default() };
         let server = Server::start_with(&self.network, server_options);
         std::fs::set_permissions(server.path(""), PermissionsExt::from_mode(0o1777)).expect("the export is ours");
         server

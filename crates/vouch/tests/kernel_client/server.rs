@@ -1,6 +1,7 @@
 use std::ffi::OsString;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,11 +23,14 @@ pub(crate) struct ServerOptions {
     pub(crate) more: Vec<OsString>,
     pub(crate) environment: Vec<(&'static str, OsString)>,
     pub(crate) port: Option<u16>,
+    /// Its socket outlives the server, as systemd's socket units have it.
+    pub(crate) listener: Option<TcpListener>,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        ServerOptions { options: "rw,no_root_squash,sec=sys".into(), more: Vec::new(), environment: Vec::new(), port: None }
+        let options = "rw,no_root_squash,sec=sys".into();
+        ServerOptions { options, more: Vec::new(), environment: Vec::new(), port: None, listener: None }
     }
 }
 
@@ -37,7 +41,8 @@ impl Server {
 
     pub(crate) fn start_with(network: &Network, server_options: ServerOptions) -> Server {
         let files = ExportFiles::create();
-        let port = server_options.port.unwrap_or_else(free_port);
+        let held = server_options.listener.as_ref().map(|listener| listener.local_addr().expect("bound").port());
+        let port = held.or(server_options.port).unwrap_or_else(free_port);
         let child = spawn(files.root(), port, &server_options);
         let server = Server { files, address: network.address.clone(), port, server_options, child };
         server.wait();
@@ -100,15 +105,28 @@ impl Deref for Server {
 const LEASE_SECONDS: &str = "5";
 
 fn spawn(dir: &Path, port: u16, server_options: &ServerOptions) -> KillOnDrop {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-    command.arg("export").arg("--dir").arg(dir.join("export")).args(["--pseudo", "/export"]);
-    command.args(["--listen", &format!("0.0.0.0:{port}"), "--options", &server_options.options, "--lease", LEASE_SECONDS]);
+    let mut command = Command::new("sh");
+    match &server_options.listener {
+        // sd_listen_fds(3).
+        Some(listener) => {
+            command.args(["-c", r#"exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@""#, "sh"]);
+            command.stdin(OwnedFd::from(listener.try_clone().expect("a descriptor")));
+        }
+        None => {
+            command.args(["-c", r#"exec "$@""#, "sh"]).stdin(Stdio::null());
+        }
+    }
+    command.arg(env!("CARGO_BIN_EXE_vouch")).arg("export").arg("--dir").arg(dir.join("export")).args(["--pseudo", "/export"]);
+    if server_options.listener.is_none() {
+        command.args(["--listen", &format!("0.0.0.0:{port}")]);
+    }
+    command.args(["--options", &server_options.options, "--lease", LEASE_SECONDS]);
     command
         .arg("--state")
         .arg(dir.join("state"))
         .args(&server_options.more)
         .envs(server_options.environment.iter().map(|(name, value)| (name, value)));
-    KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts"))
+    KillOnDrop(command.stdout(Stdio::null()).spawn().expect("the binary starts"))
 }
 
 pub(crate) fn free_port() -> u16 {
