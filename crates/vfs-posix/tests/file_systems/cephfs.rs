@@ -7,7 +7,25 @@ use vouch_vfs::{AccessOverride, Blocking, Caller, Error, FileId, FileSystem, Ope
 use vouch_vfs_posix::{IdStore, Options, SnapshotFs, SnapshotOptions};
 
 use crate::cephfs_cluster::{Cluster, Mounted, PROGRAMS};
+use crate::rules::{check_but, plain};
 use crate::world::{Short as _, alone, content, export, named, put, refused, run, with_names};
+
+const EXCEPTIONS: [&str; 2] = [
+    // CephFS stores no times before 1970.
+    "times_are_stored_exactly",
+    // ceph-fuse shows the times that it has set on a directory until it returns their capability.
+    "new_names_update_times_of_directory",
+];
+
+#[test]
+fn conforms_on_cephfs() {
+    alone("cephfs::conforms_on_cephfs", &PROGRAMS, |above| {
+        let cluster = Cluster::start();
+        let root = above.join("root");
+        let _mounted = cluster.mount(&root);
+        check_but(&EXCEPTIONS, &root, plain);
+    });
+}
 
 /// Two mounts stand for two machines.
 #[test]

@@ -1,5 +1,6 @@
 //! Conformance rules on common file systems, and on some that lack features.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,19 +10,25 @@ use vouch_vfs_posix::{Options, leave_callers};
 
 use crate::world::{Short as _, alone, export, image, overlay, put, with_names};
 
-fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Options) {
-    let rules = RULES.iter().flat_map(|rules| rules.iter()).map(|rule| rule.0);
-    for (count, rule) in rules.filter(|rule| !but.contains(rule)).enumerate() {
+pub(crate) fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Options) {
+    let rules: Vec<&str> = RULES.iter().flat_map(|rules| rules.iter()).map(|rule| rule.0).collect();
+    but.iter().for_each(|rule| assert!(rules.contains(rule), "no rule is called {rule}"));
+    let mut failed = Vec::new();
+    for (count, rule) in rules.into_iter().filter(|rule| !but.contains(rule)).enumerate() {
         eprintln!("rule {rule}");
         leave_callers().expect("switching to root succeeds");
         let directory = root.join(format!("exported {count}"));
         std::fs::create_dir(&directory).expect("creating a directory succeeds");
         let fs = export(&directory, options(&root.with_extension(format!("names {count}"))));
-        check(rule, &Fixture { fs: Arc::new(fs), owner: Caller::root(), any_caller: true, keep: Box::new(()) });
+        let fixture = Fixture { fs: Arc::new(fs), owner: Caller::root(), any_caller: true, keep: Box::new(()) };
+        if catch_unwind(AssertUnwindSafe(|| check(rule, &fixture))).is_err() {
+            failed.push(rule);
+        }
     }
+    assert!(failed.is_empty(), "rules that do not hold: {failed:?}");
 }
 
-fn plain(_: &Path) -> Options {
+pub(crate) fn plain(_: &Path) -> Options {
     Options::default()
 }
 

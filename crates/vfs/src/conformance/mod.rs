@@ -60,7 +60,7 @@ macro_rules! conformance_tests {
                 listings_include_identities_and_attributes large_directory_is_listed_in_pieces
                 attributes_describe_the_file modes_are_set_and_masked every_change_moves_the_change_attribute
                 directory_changes_report_before_and_after free_space_is_reported paths_are_reported xattrs_are_stored
-                times_are_stored_exactly changes_update_times
+                times_are_stored_exactly changes_update_times new_names_update_times_of_directory
                 mode_is_enforced_for_each_class supplementary_groups_count superuser_bypasses_mode
                 sticky_bit_restricts_removal set_gid_directory_passes_on_its_group
                 only_owners_set_attributes write_clears_set_id_bits owner_bypasses_mode_if_requested
