@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use vouch_bench::case::{Content, Copy, Load, Metric, Order};
+use vouch_bench::cpu::ServerCpu;
 use vouch_bench::nfs::{NfsOptions, NfsSubject};
 use vouch_bench::runner::PlannedCase;
+use vouch_bench::subject::{MountOptions, MountSubject};
 use vouch_bench::target::{NfsTarget, Sec};
 use vouch_bench::{Case, Run, StopFlag, Subject, report};
 use vouch_benches::realm::{self, Realm};
@@ -41,6 +43,13 @@ struct Args {
     /// Worker threads of Ganesha; 0 omits Ganesha.
     #[arg(long, default_value_t = 4)]
     ganesha_threads: usize,
+    /// A further server that runs already, by its port on this machine; may be repeated.
+    #[arg(long, value_name = "LABEL=PORT", value_parser = running)]
+    server: Vec<(String, u16)>,
+    /// A directory that is used without a server, for example the exported one; may be repeated.
+    /// fio reads and writes it, by way of the page cache.
+    #[arg(long, value_name = "LABEL=DIR", value_parser = mounted)]
+    mount: Vec<(String, PathBuf)>,
     /// Measure only cases whose name contains this text; may be repeated.
     #[arg(long)]
     only: Vec<String>,
@@ -76,10 +85,12 @@ fn main() {
     let mut whole: Option<Run> = None;
     for &sec in &args.sec {
         let connect = |(label, server): &(String, Server)| -> Box<dyn Subject> {
-            let options = options(format!("{label} {sec}"), server, sec, 1, args.connections);
+            let options = options(format!("{label} {sec}"), server.port, Some(server.cpu()), sec, 1, args.connections);
             Box::new(NfsSubject::connect(options, &StopFlag::default()).or_exit(format!("{label}, sec={sec}")))
         };
-        let mut bench = bench(servers.iter().map(connect).collect(), args.rounds);
+        let running = args.server.iter().map(|(label, port)| connect_running(label, *port, sec, args.connections));
+        let mounts = args.mount.iter().map(|(label, directory)| open_mount(label, directory));
+        let mut bench = bench(mounts.chain(servers.iter().map(connect)).chain(running).collect(), args.rounds);
         let outcome = bench.run_all(&plan(&args, sec));
         let run = bench.finish(&outcome);
         match &mut whole {
@@ -110,17 +121,38 @@ fn start(args: &Args, realm: Option<&Realm>) -> Vec<(String, Server)> {
     servers
 }
 
-fn options(label: String, server: &Server, sec: Sec, sessions: usize, connections: usize) -> NfsOptions {
+fn running(text: &str) -> Result<(String, u16), String> {
+    let (label, port) = text.split_once('=').ok_or("write LABEL=PORT")?;
+    Ok((label.to_owned(), port.parse().map_err(|_| "the port is no number")?))
+}
+
+fn mounted(text: &str) -> Result<(String, PathBuf), String> {
+    let (label, directory) = text.split_once('=').ok_or("write LABEL=DIR")?;
+    Ok((label.to_owned(), directory.into()))
+}
+
+fn connect_running(label: &str, port: u16, sec: Sec, connections: usize) -> Box<dyn Subject> {
+    let options = options(format!("{label} {sec}"), port, None, sec, 1, connections);
+    Box::new(NfsSubject::connect(options, &StopFlag::default()).or_exit(label))
+}
+
+fn open_mount(label: &str, directory: &Path) -> Box<dyn Subject> {
+    let (label, directory) = (label.to_owned(), directory.to_owned());
+    let options = MountOptions { label, directory, warm: true, alone: false, server_cpu: None, client_cpu: None, not_empty: true };
+    Box::new(MountSubject::begin(options, &StopFlag::default()).or_exit("open a mount"))
+}
+
+fn options(label: String, port: u16, server_cpu: Option<ServerCpu>, sec: Sec, sessions: usize, connections: usize) -> NfsOptions {
     NfsOptions {
         label,
-        target: NfsTarget { host: "127.0.0.1".into(), port: server.port, path: vec![EXPORT.into()] },
+        target: NfsTarget { host: "127.0.0.1".into(), port, path: vec![EXPORT.into()] },
         sec,
         service: Some(realm::HOST_BASED.into()),
         tls: None,
         sessions,
         connections,
         slots: SLOTS,
-        server_cpu: Some(server.cpu()),
+        server_cpu,
         not_empty: true,
     }
 }
@@ -155,7 +187,7 @@ fn plan(args: &Args, sec: Sec) -> Vec<PlannedCase> {
 /// Before and after `clients` clients connect.
 fn memory(label: &str, server: &Server, args: &Args, clients: usize) {
     let before = server.resident_kib();
-    let options = options(label.to_owned(), server, args.sec[0], clients, 1);
+    let options = options(label.to_owned(), server.port, Some(server.cpu()), args.sec[0], clients, 1);
     let mut subject = NfsSubject::connect(options, &StopFlag::default()).or_exit(label);
     let after = server.resident_kib();
     let each = after.saturating_sub(before) as f64 / clients as f64;
