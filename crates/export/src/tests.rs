@@ -25,6 +25,7 @@ mod contexts;
 mod lease_end;
 mod load;
 mod lost_access;
+mod remote;
 
 pub(super) fn engine() -> vouch_nfs4_server::Server {
     let config = vouch_nfs4_server::Config {

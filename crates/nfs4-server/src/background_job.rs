@@ -3,10 +3,13 @@
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use vouch_vfs::SystemId;
+
 use crate::{Effect, Now, Server};
 
 pub struct Job {
     address: IpAddr,
+    remote: Option<SystemId>,
     steps: Box<dyn Steps>,
 }
 
@@ -26,8 +29,13 @@ pub(crate) trait Steps: Send {
 }
 
 impl Job {
-    pub(crate) fn new(address: IpAddr, steps: impl Steps + 'static) -> Self {
-        Job { address, steps: Box::new(steps) }
+    pub(crate) fn new(address: IpAddr, remote: Option<SystemId>, steps: impl Steps + 'static) -> Self {
+        Job { address, remote, steps: Box::new(steps) }
+    }
+
+    /// The remote file system for which a step may wait.
+    pub fn remote_system(&self) -> Option<SystemId> {
+        self.remote
     }
 
     pub fn address(&self) -> IpAddr {

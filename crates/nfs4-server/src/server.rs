@@ -153,8 +153,10 @@ impl Server {
 
     pub fn tick(&self, now: Now) -> Tick {
         *self.now.lock() = now;
-        self.anonymous.clean(now.mono_ms);
         let mut effects = Vec::new();
+        let mut releases = CloseQueue::default();
+        self.anonymous.clean(now.mono_ms).into_iter().for_each(|open| releases.add(open, &mut effects));
+        releases.end(&mut effects);
         let next_due_ms = loop {
             let next_due_ms = self.with_state(&mut effects, now.mono_ms, |state| state.tick(now.mono_ms));
             if next_due_ms > now.mono_ms {

@@ -2,13 +2,13 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use vouch_vfs::{FileId, FileType, NAME_LEN_MAX, Traits};
+use vouch_vfs::{FileId, FileType, NAME_LEN_MAX, SystemId, Traits};
 
 use crate::covered_directory::CoveredIndex;
 use crate::directory_stream::Streams;
@@ -67,6 +67,8 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) root: Arc<Node>,
     pub(crate) mounts: RwLock<Mounts>,
+    /// The first one among the root's file system and those mounted below.
+    pub(crate) remote: OnceLock<SystemId>,
     pub(crate) covered: Mutex<CoveredIndex>,
     pub(crate) nodes: Nodes,
     pub(crate) streams: Mutex<Streams>,
@@ -137,6 +139,8 @@ impl PosixFs {
             unique_ids: true,
             change_grows: false,
         };
+        let remote = OnceLock::new();
+        mount.note_remote(&remote);
         let root = Node::new(id, FileType::Directory, mount, fd);
         let nodes = Nodes::new(options.files.clone());
         let inner = Inner {
@@ -144,6 +148,7 @@ impl PosixFs {
             options,
             root,
             mounts: RwLock::default(),
+            remote,
             covered: Mutex::default(),
             nodes,
             streams: Mutex::default(),

@@ -7,7 +7,8 @@ use rustix::fs::{self, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{
     Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem,
-    FileType, Home, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+    FileType, Home, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId, Traits,
+    XattrHow,
 };
 
 use crate::attributes::stat;
@@ -30,6 +31,10 @@ impl FileSystem for PosixFs {
 
     fn root(&self) -> FileId {
         self.inner.root.id
+    }
+
+    fn remote_system(&self) -> Option<SystemId> {
+        self.inner.remote.get().copied()
     }
 
     fn home(&self, id: &FileId) -> Home {

@@ -1,6 +1,7 @@
 //! The export's own file system, and those mounted below under `crossmnt`.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{self, AtFlags, StatxFlags};
@@ -28,6 +29,8 @@ pub(crate) struct Mount {
     /// overlayfs: device numbers distinguish its files, and a first write replaces a file by a
     /// copy.
     pub(crate) stacked: bool,
+    /// A call may wait for other machines or processes without a limit.
+    pub(crate) is_remote: bool,
     /// tmpfs or ramfs: no call blocks, and no data survives a power failure.
     pub(crate) in_memory: bool,
     /// Only if one commit makes all earlier changes durable.
@@ -67,6 +70,22 @@ fn with_mount_line<T>(mount: i32, read: impl FnOnce(&mut dyn Iterator<Item = &[u
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const OVERLAY_MAGIC: i64 = 0x794c_7630;
+
+/// FUSE, CephFS, Lustre, GPFS, BeeGFS, GFS2, OCFS2, NFS, CIFS, SMB2, 9P, AFS.
+const REMOTE_MAGICS: [i64; 12] = [
+    0x6573_5546,
+    0x00c3_6400,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x1983_0326,
+    0x0116_1970,
+    0x7461_636f,
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0102_1997,
+    0x5346_414f,
+];
 
 fn has_type(mount: i32, types: &[&str]) -> bool {
     file_system_type(mount).is_some_and(|kind| types.iter().any(|name| name.as_bytes() == kind))
@@ -119,6 +138,7 @@ impl Mount {
             handles,
             inode_mask: u64::MAX,
             stacked: kind == OVERLAY_MAGIC,
+            is_remote: REMOTE_MAGICS.contains(&kind),
             in_memory: kind == TMPFS_MAGIC || kind == RAMFS_MAGIC,
             journal: Journal::of(kind, device),
             fine_times,
@@ -126,6 +146,12 @@ impl Mount {
             pressure: WriteThrottle::default(),
             fd,
         })
+    }
+
+    pub(crate) fn note_remote(&self, remote: &OnceLock<SystemId>) {
+        if self.is_remote {
+            remote.get_or_init(|| self.system);
+        }
     }
 
     pub(crate) fn may_read_cached(&self) -> bool {

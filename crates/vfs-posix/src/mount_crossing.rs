@@ -73,6 +73,7 @@ impl Inner {
                 mount = known;
             }
         }
+        mount.note_remote(&self.remote);
         mounts.insert(id, &mount);
         Ok(mount)
     }

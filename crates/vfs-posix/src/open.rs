@@ -14,7 +14,7 @@ use rustix::fs::{self, FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{self, Errno, ReadWriteFlags};
 use vouch_vfs::{
     AccessOverride, Advice, Attributes, Blocking, Caller, Content, Error, FileSpan, FileType, OpenAccess, OpenFile, ReadInto, Result,
-    SeekTarget, Stability, Written,
+    SeekTarget, Stability, SystemId, Written,
 };
 
 use crate::attributes::stat;
@@ -110,6 +110,10 @@ impl PosixOpen {
         self.inner.changeable()?;
         identity::assume_privileges(&self.caller)?;
         Ok(self.node.changing())
+    }
+
+    fn require_local(&self, blocking: Blocking) -> Result<()> {
+        if blocking == Blocking::Forbidden && self.node.mount.is_remote { Err(Error::WouldBlock) } else { Ok(()) }
     }
 
     /// For an exclusive sync. A fresh descriptor reports only losses from now on; the other reports
@@ -232,6 +236,7 @@ impl OpenFile for PosixOpen {
         if offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Ok(Content::Bytes { len: 0, eof: true });
         }
+        self.require_local(blocking)?;
         if into.span_allowed
             && len >= SPAN_LEN_MIN
             && let Some(span) = self.span(offset, len, blocking)?
@@ -248,6 +253,7 @@ impl OpenFile for PosixOpen {
     }
 
     fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written> {
+        self.require_local(blocking)?;
         let waits = stability != Stability::Unstable && !self.node.mount.in_memory;
         if waits && blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
@@ -358,6 +364,10 @@ impl OpenFile for PosixOpen {
             return 0;
         }
         stat(self.file.as_fd()).map_or(0, |stat| if stat.stx_nlink == 0 { stat.stx_size } else { 0 })
+    }
+
+    fn remote_system(&self) -> Option<SystemId> {
+        self.node.mount.is_remote.then_some(self.node.mount.system)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -31,10 +31,9 @@ impl Inner {
 
     /// The inode may have to be read from disk.
     pub(crate) fn node_by(&self, id: &FileId, blocking: Blocking) -> Result<Arc<Node>> {
-        if *id == self.root.id {
-            return Ok(Arc::clone(&self.root));
-        }
-        match self.nodes.get(id) {
+        let known = if *id == self.root.id { Some(Arc::clone(&self.root)) } else { self.nodes.get(id) };
+        match known {
+            Some(node) if blocking == Blocking::Forbidden && node.mount.is_remote => Err(Error::WouldBlock),
             Some(node) => Ok(node),
             None if blocking == Blocking::Forbidden && !self.is_in_memory(id)? => Err(Error::WouldBlock),
             None => self.resolve(id),

@@ -2,7 +2,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::{
-    Access, Attributes, Blocking, Caller, FileId, Home, Name, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Result, SetAttributes,
+    Access, Attributes, Blocking, Caller, FileId, Home, Name, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Result, SetAttributes, SystemId,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +115,12 @@ pub trait FileSystem: Send + Sync {
     fn traits(&self) -> Traits;
 
     fn root(&self) -> FileId;
+
+    /// Set if a call may wait for other machines or processes without a limit. Calls to it then run
+    /// only on threads of their own, which no other file system needs.
+    fn remote_system(&self) -> Option<SystemId> {
+        None
+    }
 
     /// The same through every export. Reads no disk for known files; each call uses it.
     fn home(&self, id: &FileId) -> Home;

@@ -2,7 +2,7 @@ use std::any::Any;
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::{Attributes, Blocking, Result};
+use crate::{Attributes, Blocking, Result, SystemId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenAccess {
@@ -105,6 +105,11 @@ pub trait OpenFile: Send + Sync + Any {
     /// name.
     fn frees_when_closed(&self) -> u64 {
         0
+    }
+
+    /// See [`FileSystem::remote_system`](crate::FileSystem::remote_system). A close may wait too.
+    fn remote_system(&self) -> Option<SystemId> {
+        None
     }
 
     fn as_any(&self) -> &dyn Any;

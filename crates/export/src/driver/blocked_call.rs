@@ -4,6 +4,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vouch_nfs4_server::{Compound, ExportId};
 use vouch_rpcsec_gss::Envelope;
+use vouch_vfs::SystemId;
 
 use crate::memory_quota::BlockedCharge;
 use crate::transport::connection::Connection;
@@ -12,13 +13,23 @@ use crate::transport::connection::Connection;
 pub(crate) enum BlockedOn {
     Disk,
     NameService,
+    Remote(SystemId),
 }
 
 impl BlockedOn {
-    pub(super) fn of(names: bool) -> Self {
-        if names { BlockedOn::NameService } else { BlockedOn::Disk }
+    pub(super) fn of(names: bool, compound: &Compound) -> Self {
+        match (names, compound.remote_system()) {
+            (true, _) => BlockedOn::NameService,
+            (false, Some(system)) => BlockedOn::Remote(system),
+            (false, None) => BlockedOn::Disk,
+        }
+    }
+
+    pub(super) fn remote(self) -> Option<SystemId> {
+        if let BlockedOn::Remote(system) = self { Some(system) } else { None }
     }
 }
+
 #[derive(Default)]
 pub(crate) struct CommitQueue {
     pub(super) waiting: Mutex<HashMap<ExportId, Vec<BlockedCall>>>,

@@ -7,6 +7,7 @@ use vouch_nfs4_server::{Compound, Effect, Job, JobProgress, Reply, Unreachable};
 use vouch_oncrpc::record_mark;
 use vouch_rpcsec_gss::Envelope;
 
+use super::blocked_call::BlockedOn;
 use super::state::Driver;
 use crate::audit::{self, Hold};
 use crate::clock;
@@ -141,7 +142,8 @@ impl Driver {
 
     fn run_job(self: &Arc<Self>, mut job: Job) {
         let driver = self.clone();
-        self.pool.submit(TaskOrigin::job(job.address()), move || {
+        let place = job.remote_system().map_or(BlockedOn::Disk, BlockedOn::Remote);
+        self.submit(place, TaskOrigin::job(job.address()), move || {
             if !driver.may_serve() {
                 return;
             }

@@ -2,6 +2,7 @@ pub(crate) mod blocked_call;
 mod callbacks;
 mod effects;
 mod group_commit;
+mod remote_pools;
 mod run_blocked;
 pub(crate) mod state;
 mod tls;

@@ -7,13 +7,14 @@ use vouch_vfs::Blocking;
 use super::blocked_call::{BlockedCall, BlockedOn};
 use super::state::Driver;
 use crate::limits::{MOVES_MAX, WAITING_COPY_LEN_MAX};
+use crate::thread_pool::TaskOrigin;
 use crate::transport::connection::{ActiveCall, Connection};
 use crate::transport::output::Outgoing;
 use crate::{audit, clock, identity};
 
 impl Driver {
     pub(crate) fn run_blocked(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
-        let place = BlockedOn::of(identity::take_would_wait());
+        let place = BlockedOn::of(identity::take_would_wait(), &compound);
         let records = self.apply_early(compound.take_effects());
         connection.begin_waiting();
         self.traffic.blocked.add(1);
@@ -36,11 +37,7 @@ impl Driver {
             waiting.charge = waiting.connection.charge_blocked(if len > WAITING_COPY_LEN_MAX { self.record_len_max } else { len });
         }
         let driver = self.clone();
-        let pool = match place {
-            BlockedOn::Disk => &self.pool,
-            BlockedOn::NameService => &self.names,
-        };
-        pool.submit(waiting.connection.origin(), move || {
+        self.submit(place, waiting.connection.origin(), move || {
             let connection = waiting.connection.clone();
             let _at_work = ActiveCall(&connection);
             if let Some(outgoing) = driver.finish(waiting, place) {
@@ -49,7 +46,15 @@ impl Driver {
         });
     }
 
-    /// A call that waits for the other pool's resource moves there: a dead name service occupies no
+    pub(super) fn submit(&self, place: BlockedOn, origin: TaskOrigin, task: impl FnOnce() + Send + 'static) {
+        match place {
+            BlockedOn::Disk => self.pool.submit(origin, task),
+            BlockedOn::NameService => self.names.submit(origin, task),
+            BlockedOn::Remote(system) => self.remote.of(system).submit(origin, task),
+        }
+    }
+
+    /// A call that waits for another pool's resource moves there: a dead name service occupies no
     /// thread for disks.
     pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
         let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_durable, charge } = waiting;
@@ -62,16 +67,17 @@ impl Driver {
         compound.resume_at(clock::now());
         let (disks, names) = match place {
             _ if moves >= MOVES_MAX => (Blocking::Allowed, Blocking::Allowed),
-            BlockedOn::Disk => (Blocking::Allowed, Blocking::Forbidden),
+            BlockedOn::Disk | BlockedOn::Remote(_) => (Blocking::Allowed, Blocking::Forbidden),
             BlockedOn::NameService => (Blocking::Forbidden, Blocking::Allowed),
         };
         let reply = loop {
             identity::take_would_wait();
+            compound.wait_for(if moves >= MOVES_MAX { compound.remote_system() } else { place.remote() });
             if let Progress::Done(reply) = compound.run_catching_panics(&self.engine, disks, names) {
                 break reply;
             }
             records |= self.apply_early(compound.take_effects());
-            let next = BlockedOn::of(identity::take_would_wait());
+            let next = BlockedOn::of(identity::take_would_wait(), &compound);
             if next != place && moves < MOVES_MAX {
                 connection.begin_waiting();
                 let must_be_durable = audit::must_be_durable();

@@ -11,6 +11,7 @@ use vouch_daemon::rate_limit::Throttle;
 use vouch_nfs4_server::{ConnectionId, Server};
 
 use super::blocked_call::CommitQueue;
+use super::remote_pools::RemotePools;
 use crate::audit::Audit;
 use crate::gss::Gss;
 use crate::hosts::Hosts;
@@ -33,6 +34,7 @@ pub(crate) struct Driver {
     pub(crate) inboxes: Vec<Arc<Inbox>>,
     pub(crate) pool: Pool,
     pub(crate) names: Pool,
+    pub(crate) remote: RemotePools,
     pub(crate) commit_queue: CommitQueue,
     pub(crate) quotas: Quotas,
     pub(crate) host_lookups: LookupQueue<(TcpStream, SocketAddr)>,
@@ -75,6 +77,7 @@ impl Driver {
             engine,
             pool: pool("waiting", limits.waiting_threads_max),
             names: pool("names", NAMES_THREADS_MAX),
+            remote: RemotePools::new(limits.waiting_threads_max),
             commit_queue: CommitQueue::default(),
             quotas: Quotas::new(&limits, HELD_LEN_MAX, on_room.clone()),
             host_lookups: LookupQueue::default(),

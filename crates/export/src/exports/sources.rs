@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use parking_lot::Mutex;
 use vouch_nfs4_server::{Export, ExportId, Exports, ExportsError, Transport};
@@ -89,6 +91,35 @@ pub(crate) struct Sources {
 struct Known {
     file_system: Arc<dyn FileSystem>,
     mount_identity: Option<MountIdentity>,
+    is_in_maintenance: Arc<AtomicBool>,
+}
+
+impl Known {
+    /// One that may stall gets a thread for it.
+    fn maintain(&self) {
+        if self.file_system.remote_system().is_none() {
+            return self.file_system.maintain();
+        }
+        if self.is_in_maintenance.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (file_system, is_in_maintenance) = (self.file_system.clone(), self.is_in_maintenance.clone());
+        let started = thread::Builder::new().name("maintenance".into()).spawn(move || {
+            let _end = EndOfMaintenance(is_in_maintenance);
+            file_system.maintain();
+        });
+        if let Err(error) = started {
+            tracing::error!(%error, "cannot start a thread for the maintenance of an export");
+        }
+    }
+}
+
+struct EndOfMaintenance(Arc<AtomicBool>);
+
+impl Drop for EndOfMaintenance {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 pub(crate) struct Loaded {
@@ -137,7 +168,7 @@ impl Sources {
 
     pub(crate) fn maintain(&self) {
         let known: Vec<_> = self.known.lock().values().cloned().collect();
-        known.iter().for_each(|known| known.file_system.maintain());
+        known.iter().for_each(Known::maintain);
     }
 
     /// Blocks on disks and name services. An error changes nothing.
@@ -292,7 +323,7 @@ impl Sources {
         let known = self.known.lock().get(&key).filter(|known| known.mount_identity == mount_identity).cloned();
         let known = match known {
             Some(known) => known,
-            None => Known { file_system: (self.open)(source, options)?, mount_identity },
+            None => Known { file_system: (self.open)(source, options)?, mount_identity, is_in_maintenance: Arc::default() },
         };
         kept.insert(key, known.clone());
         Ok(known.file_system)

@@ -296,5 +296,5 @@ impl StatusSource for Report {
 }
 
 fn waiting(driver: &Driver) -> (usize, usize) {
-    (driver.quotas.calls.used(), driver.pool.load().1 + driver.names.load().1)
+    (driver.quotas.calls.used(), driver.pool.load().1 + driver.names.load().1 + driver.remote.threads())
 }

@@ -118,6 +118,7 @@ fn stop_pools(driver: &Driver) {
     driver.callback_dialers.stop();
     driver.pool.stop();
     driver.names.stop();
+    driver.remote.stop();
     driver.gss.iter().for_each(|gss| gss.stop());
     driver.recovery.stop();
 }

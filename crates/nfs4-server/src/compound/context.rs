@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
+use vouch_nfs4::op::Op;
 use vouch_nfs4::{ChangeId, ChangeInfo, Stateid, Status};
-use vouch_vfs::{Attributes, Blocking, DirectoryChange, FileId, FileSpan, FileType};
+use vouch_vfs::{Attributes, Blocking, DirectoryChange, FileId, FileSpan, FileType, SystemId};
 use vouch_xdr::Writer;
 
 use crate::access::grant::{Grant, Requester};
@@ -34,6 +35,10 @@ pub(crate) struct PendingSync {
 }
 
 impl PendingSync {
+    pub(crate) fn remote_system(&self) -> Option<SystemId> {
+        self.files.site.export.file_system.remote_system()
+    }
+
     pub(crate) fn keys(&self) -> impl Iterator<Item = FileKey> {
         let export = &self.files.site.export;
         self.ids.iter().map(|&file| FileKey::new(export.id, file, export.file_system.home(&file)))
@@ -79,6 +84,8 @@ pub(crate) struct CallState {
     pub(crate) machine_admitted: bool,
     pub(crate) machine_does: bool,
     pub(crate) names: Blocking,
+    /// The thread may wait for this remote file system, besides disks.
+    pub(crate) may_wait_for: Option<SystemId>,
     pub(crate) op: u32,
     pub(crate) index: u32,
     pub(crate) result_at: usize,
@@ -101,6 +108,19 @@ pub(crate) struct CallState {
 impl CallState {
     pub(crate) fn turn(&self) -> Result<Turn, Status> {
         self.session.as_ref().map(|running| running.turn).ok_or(Status::OP_NOT_IN_SESSION)
+    }
+
+    /// The remote file system that the next operation may call.
+    pub(crate) fn remote_system(&self) -> Option<SystemId> {
+        let of = |object: &Object| match object {
+            Object::File(file) => file.files().remote_system(),
+            Object::Pseudo(_) => None,
+        };
+        let entered = [&self.current, &self.saved].into_iter().flatten().find_map(of);
+        // A listing has the attributes of roots of exports.
+        entered.or_else(|| {
+            self.current.as_ref().filter(|_| self.op == Op::READDIR.0).and_then(|object| self.tree.remote_child(object.named()))
+        })
     }
 
     pub(crate) fn begin_tracking(&mut self, tracks: bool) {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use vouch_nfs4::op::{Args, Op, Results};
 use vouch_nfs4::{CompoundHead, ReplyWriter, Status};
-use vouch_vfs::{Blocking, FileId, FileSystem};
+use vouch_vfs::{Blocking, FileId, FileSystem, SystemId};
 use vouch_xdr::{Reader, Writer};
 
 use super::dispatch::dispatch;
 use super::precheck;
-use crate::compound::context::{CallState, CompoundContext, RecordWait};
+use crate::compound::context::{CallState, CompoundContext, PendingSync, RecordWait};
 use crate::compound::lookahead::Lookahead;
 use crate::compound::sequence::{self, SequenceInput};
 use crate::error::OpError;
@@ -91,6 +91,7 @@ impl Compound {
             machine_admitted: false,
             machine_does: false,
             names: Blocking::Forbidden,
+            may_wait_for: None,
             op: 0,
             index: 0,
             result_at: start,
@@ -162,6 +163,22 @@ impl Compound {
 
     pub fn is_replay(&self) -> bool {
         self.call.record_wait == RecordWait::ForReplay
+    }
+
+    /// The remote file system for which the call must wait on a thread that may: see
+    /// [`wait_for`](Self::wait_for).
+    pub fn remote_system(&self) -> Option<SystemId> {
+        match &self.phase {
+            Phase::Operation(_) => self.call.remote_system(),
+            Phase::Sync(..) => self.call.pending_syncs.last().and_then(PendingSync::remote_system),
+            Phase::Head | Phase::Over => None,
+        }
+    }
+
+    /// Until the next call. Operations on other remote file systems do not run, whatever
+    /// [`run`](Self::run) permits.
+    pub fn wait_for(&mut self, remote: Option<SystemId>) {
+        self.call.may_wait_for = remote;
     }
 
     /// The export whose journal commit is all that the call waits for. Drops the arguments.
@@ -346,6 +363,9 @@ impl Compound {
     fn sync(&mut self, server: &Server, blocking: Blocking, out: &mut Writer, cursor: &mut OperationCursor) -> Option<Result<Status, ()>> {
         let mut worse = None;
         while let Some(one) = self.call.pending_syncs.last() {
+            if one.remote_system().is_some_and(|remote| self.call.may_wait_for != Some(remote)) {
+                return Some(Err(()));
+            }
             let sync = || one.files.site.export.file_system.sync_metadata(&one.ids, blocking);
             let synced = match blocking {
                 Blocking::Forbidden => server.sync_tracker().watched(sync()),
@@ -381,7 +401,15 @@ impl Compound {
     }
 }
 
+/// They only replace filehandles.
+const WITHOUT_FILE_SYSTEM: [Op; 6] = [Op::PUTFH, Op::PUTROOTFH, Op::PUTPUBFH, Op::SAVEFH, Op::RESTOREFH, Op::GETFH];
+
 fn execute(server: &Server, context: &mut CompoundContext<'_>, args: &Args<'_>) -> Result<(), OpError> {
+    if !WITHOUT_FILE_SYSTEM.contains(&args.op())
+        && context.call.remote_system().is_some_and(|remote| context.call.may_wait_for != Some(remote))
+    {
+        return Err(OpError::WouldBlock);
+    }
     if matches!(args.op(), Op::OPEN | Op::LOCK | Op::WANT_DELEGATION) {
         context.call.record_wait = RecordWait::ForGrant;
     }

@@ -6,7 +6,7 @@ use vouch_nfs4::{Stateid, Status};
 use vouch_vfs::{Access, AccessOverride, Blocking, Error, OpenAccess, OpenFile};
 
 use super::file_ref::FileRef;
-use super::open_handle::{FREED_LEN_LONG, OpenHandle, OpenState, Origin, UsedBy};
+use super::open_handle::{CloseQueue, FREED_LEN_LONG, OpenHandle, OpenState, Origin, UsedBy};
 use crate::compound::context::CompoundContext;
 use crate::error::OpError;
 use crate::state::{Io, IoGrant};
@@ -128,7 +128,10 @@ fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: IoPurpo
         .open(caller, &file.id, access, AccessOverride::Owner, context.blocking)
         .map_err(|error| wrong_type(context.minor, error))?;
     let open = Arc::new(OpenState::new(opened, caller, context.connection.peer().ip(), context.now.mono_ms, None));
-    context.server.anonymous().put(key, caller.clone(), access, open.clone(), context.now.mono_ms);
+    let replaced = context.server.anonymous().put(key, caller.clone(), access, open.clone(), context.now.mono_ms);
+    let mut releases = CloseQueue::default();
+    replaced.into_iter().for_each(|open| releases.add(open, &mut context.call.effects));
+    releases.end(&mut context.call.effects);
     if context.server.tree().generation != context.tree.generation {
         context.server.anonymous().forget_exports(&[key.export]);
     }

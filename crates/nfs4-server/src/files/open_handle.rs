@@ -126,18 +126,21 @@ const CLOSES_AT_ONCE: usize = 256;
 impl CloseQueue {
     pub(crate) fn add(&mut self, open: OpenHandle, effects: &mut Vec<Effect>) {
         let Ok(held) = Arc::try_unwrap(open) else { return };
+        if let Some(remote) = held.open.remote_system() {
+            return effects.push(Effect::Background(Job::new(held.address, Some(remote), Closing(vec![held]))));
+        }
         if self.closed >= CLOSES_AT_ONCE {
             return self.rest.push(held);
         }
         self.closed += 1;
         if held.open.frees_when_closed() >= FREED_LEN_LONG {
-            effects.push(Effect::Background(Job::new(held.address, Closing(vec![held]))));
+            effects.push(Effect::Background(Job::new(held.address, None, Closing(vec![held]))));
         }
     }
 
     pub(crate) fn end(self, effects: &mut Vec<Effect>) {
         if let Some(first) = self.rest.first() {
-            effects.push(Effect::Background(Job::new(first.address, Closing(self.rest))));
+            effects.push(Effect::Background(Job::new(first.address, None, Closing(self.rest))));
         }
     }
 }
@@ -187,36 +190,41 @@ impl AnonymousOpens {
         Some(entry.open.clone())
     }
 
-    pub(crate) fn put(&self, file: FileKey, caller: Arc<Caller>, access: OpenAccess, open: OpenHandle, now_ms: u64) {
+    /// Returns an entry that it replaces, to be closed by the caller.
+    pub(crate) fn put(&self, file: FileKey, caller: Arc<Caller>, access: OpenAccess, open: OpenHandle, now_ms: u64) -> Vec<OpenHandle> {
         let mut entries = self.entries.lock();
-        entries.retain(|entry| !(entry.of(&file) && entry.access == access && entry.caller == caller));
-        let dropped = if entries.len() >= ENTRIES_MAX { entries.pop_front() } else { None };
+        let mut replaced = take(&mut entries, |entry| entry.of(&file) && entry.access == access && entry.caller == caller);
+        if entries.len() >= ENTRIES_MAX {
+            replaced.extend(entries.pop_front().map(|entry| entry.open));
+        }
         entries.push_back(Entry { file, caller, access, open, used_ms: now_ms });
-        drop(entries);
-        drop(dropped);
+        replaced
     }
 
-    pub(crate) fn clean(&self, now_ms: u64) {
-        let old: Vec<Entry> = {
-            let mut entries = self.entries.lock();
-            let all = std::mem::take(&mut *entries);
-            let (kept, old) = all.into_iter().partition(|entry| entry.used_ms.saturating_add(IDLE_MS_MAX) > now_ms);
-            *entries = kept;
-            old.into()
-        };
-        drop(old);
+    pub(crate) fn clean(&self, now_ms: u64) -> Vec<OpenHandle> {
+        take(&mut self.entries.lock(), |entry| entry.used_ms.saturating_add(IDLE_MS_MAX) <= now_ms)
     }
 
     pub(crate) fn forget_exports(&self, gone: &[ExportId]) {
-        self.entries.lock().retain(|entry| !gone.contains(&entry.file.export));
+        let closed = take(&mut self.entries.lock(), |entry| gone.contains(&entry.file.export));
+        drop(closed);
     }
 
     pub(crate) fn forget(&self, file: &FileKey) {
         let mut entries = self.entries.lock();
         if entries.iter().any(|entry| entry.file == *file) {
-            entries.retain(|entry| entry.file != *file);
+            let closed = take(&mut entries, |entry| entry.file == *file);
+            drop(entries);
+            drop(closed);
         }
     }
+}
+
+/// A close may wait, so it happens after the lock is released.
+fn take(entries: &mut VecDeque<Entry>, is_taken: impl Fn(&Entry) -> bool) -> Vec<OpenHandle> {
+    let (taken, kept): (VecDeque<_>, _) = std::mem::take(entries).into_iter().partition(is_taken);
+    *entries = kept;
+    taken.into_iter().map(|entry| entry.open).collect()
 }
 
 /// Freeing this many bytes takes milliseconds.

@@ -71,7 +71,8 @@ fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copyin
     let verifier = context.server.write_verifier();
     let tracks = context.tracks;
     context.call.stage = Stage::Started;
-    let job = Job::new(context.connection.peer().ip(), Background { copy, copying, verifier, tracks, report, end: None });
+    let remote = pair.to.files().remote_system();
+    let job = Job::new(context.connection.peer().ip(), remote, Background { copy, copying, verifier, tracks, report, end: None });
     context.call.effects.push(Effect::Background(job));
     answer(context, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);
     Ok(())

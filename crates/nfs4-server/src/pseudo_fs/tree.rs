@@ -193,6 +193,17 @@ impl Tree {
         self.junctions.get(&(export, *directory))?.get(name).copied()
     }
 
+    /// Of the exports whose roots are in the directory, the first on a remote file system.
+    pub(crate) fn remote_child(&self, directory: HandleTarget) -> Option<SystemId> {
+        let places: Vec<&Place> = match directory {
+            HandleTarget::Pseudo(id) => self.nodes.get(&id)?.children.values().collect(),
+            HandleTarget::File(export, id) => self.junctions.get(&(export, id))?.values().collect(),
+            HandleTarget::LayoutFile(..) => return None,
+        };
+        let mut exports = places.into_iter().filter_map(|place| self.sites.get(&place.export?));
+        exports.find_map(|site| site.export.file_system.remote_system())
+    }
+
     pub(crate) fn has_junctions(&self, export: ExportId, directory: &FileId) -> bool {
         !self.junctions.is_empty() && self.junctions.contains_key(&(export, *directory))
     }

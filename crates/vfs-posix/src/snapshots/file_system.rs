@@ -20,6 +20,10 @@ impl FileSystem for SnapshotFs {
         self.live.root()
     }
 
+    fn remote_system(&self) -> Option<SystemId> {
+        self.live.remote_system()
+    }
+
     fn home(&self, id: &FileId) -> Home {
         match Place::of(id) {
             Place::Live => self.live.home(id),

@@ -82,6 +82,10 @@ impl FileSystem for MemoryFs {
         self.inner.id(ROOT)
     }
 
+    fn remote_system(&self) -> Option<SystemId> {
+        self.inner.is_remote.load(std::sync::atomic::Ordering::Relaxed).then(|| SystemId::of_memory(self.inner.number))
+    }
+
     fn home(&self, id: &FileId) -> Home {
         let home_callback = self.inner.home_callback.lock().clone();
         home_callback.iter().for_each(|home_callback| home_callback(id));

@@ -12,7 +12,7 @@ mod set_attributes;
 mod state;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -62,6 +62,7 @@ struct Inner {
     home_callback: Mutex<Option<HomeCallback>>,
     /// 0 without random blocking.
     random_blocking: AtomicU64,
+    is_remote: AtomicBool,
 }
 
 impl Default for MemoryFs {
@@ -82,6 +83,7 @@ impl MemoryFs {
                 fault: Mutex::new(None),
                 home_callback: Mutex::new(None),
                 random_blocking: AtomicU64::new(0),
+                is_remote: AtomicBool::new(false),
             }),
             without: None,
         }
@@ -132,6 +134,11 @@ impl MemoryFs {
     /// Every other non-blocking call blocks, by a sequence from `seed`; 0 ends it.
     pub fn set_random_blocking(&self, seed: u64) {
         self.inner.random_blocking.store(seed, Ordering::Relaxed);
+    }
+
+    /// From now on, calls to it may wait for other machines.
+    pub fn set_remote(&self) {
+        self.inner.is_remote.store(true, Ordering::Relaxed);
     }
 
     pub fn open_count(&self) -> usize {
