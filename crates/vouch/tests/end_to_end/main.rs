@@ -12,6 +12,9 @@ mod boot;
 mod browser;
 mod bucket;
 mod bugreport;
+mod cephfs;
+#[path = "../../../vfs-posix/tests/file_systems/cephfs_cluster.rs"]
+mod cephfs_cluster;
 mod certificates;
 mod check;
 mod configuration;
