@@ -72,7 +72,7 @@ fn of_call(error: &vouch_nfs4_client::Error) -> Option<&'static str> {
              list this host, or the directory may be closed to the user; with Kerberos the principal may have no user (getent passwd on the server)",
         ),
         Call::Refused { status: Status::WRONGSEC, .. } => {
-            Some("the export does not allow this flavour (exports(5): sec=); choose flavours with --sec")
+            Some("the export demands another flavour or TLS (exports(5): sec=, xprtsec=); choose with --sec, for example sys+tls")
         }
         Call::Refused { status: Status::ROFS, .. } => Some("the export is read-only; name a directory that is exported rw"),
         Call::Refused { status: Status::NOSPC | Status::DQUOT, .. } => {
