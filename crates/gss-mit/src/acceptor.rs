@@ -12,7 +12,7 @@ use vouch_rpcsec_gss::{Accept, Acceptor, EstablishedContext};
 
 use crate::KerberosError;
 use crate::error::{EXPIRED, NOT_YET_VALID, SKEW, Side, name_text};
-use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Opened, OpenedTicket, Status, Usage, holds_key};
+use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Opened, OpenedTicket, Status, Usage, holds_key, opens_ticket};
 use crate::ticket::{Request, Ticket, made_s, old_name};
 
 /// Uses any key of a keytab for the given service, so that one server answers to several host names
@@ -43,7 +43,7 @@ impl MitAcceptor {
         let initiator = name_text(initiator)?;
         let acceptor = context.acceptor().map_err(|status| failed(&format!("{initiator} with {}", error_text(token)), status))?;
         let acceptor = name_text(acceptor)?;
-        if !acceptor.starts_with(&self.service) && !self.is_own_machine_account(&acceptor) {
+        if !acceptor.starts_with(&self.service) && !self.shares_key_of_service(&acceptor, token) {
             let what = format!("{initiator} called {acceptor}, which is not {}HOST", self.service);
             return Err(KerberosError::refused(what, "mount by a name whose nfs/HOST the keytab has"));
         }
@@ -61,13 +61,15 @@ impl MitAcceptor {
 }
 
 impl MitAcceptor {
-    /// Active Directory may name a ticket for `nfs/HOST` by the account `HOST$@REALM`, whose
-    /// services share its key. The keytab must have `nfs/HOST` of the same realm.
-    fn is_own_machine_account(&self, acceptor: &str) -> bool {
-        let Some((account, realm)) = acceptor.rsplit_once('@') else { return false };
+    /// The services of an account of Active Directory share its key. The library may then name
+    /// another of them, or the account `HOST$`: the first in the keytab whose key opens the ticket. A
+    /// key of `nfs/HOST` of the same realm must open it too.
+    fn shares_key_of_service(&self, acceptor: &str, token: &[u8]) -> bool {
+        let Some((_, realm)) = acceptor.rsplit_once('@') else { return false };
+        let Some(sealed) = Request::of_token(token).and_then(|request| request.sealed_ticket()) else { return false };
         let realm = format!("@{realm}");
         let is_of_service = |name: &[u8]| name.starts_with(self.service.as_bytes()) && name.ends_with(realm.as_bytes());
-        account.ends_with('$') && !account.contains('/') && holds_key(self.gss, self.keytab.as_deref(), is_of_service).unwrap_or(false)
+        opens_ticket(self.gss, self.keytab.as_deref(), sealed, is_of_service).unwrap_or(false)
     }
 }
 

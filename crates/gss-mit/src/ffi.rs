@@ -17,7 +17,7 @@ mod krb5;
 mod raw;
 mod s4u;
 
-pub(crate) use krb5::{MemoryCache, Opened, OpenedTicket, default_keytab, holds_key};
+pub(crate) use krb5::{MemoryCache, Opened, OpenedTicket, default_keytab, holds_key, opens_ticket};
 pub(crate) use s4u::{ServiceCreds, TicketCache, full_name, secret_buffer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -50,6 +50,12 @@ impl<'a> Request<'a> {
         let enctype = integer(element(field(sealed, 0)?, 0x02)?.1)?;
         Some(Self { ticket: field(fields, 3)?, authenticator: (enctype, element(field(sealed, 2)?, 0x04)?.1) })
     }
+
+    pub(crate) fn sealed_ticket(&self) -> Option<(i32, &'a [u8])> {
+        let (_, fields) = element(self.ticket, 0x61).and_then(|(_, body)| element(body, 0x30))?;
+        let sealed = element(field(fields, 3)?, 0x30)?.1;
+        Some((integer(element(field(sealed, 0)?, 0x02)?.1)?, element(field(sealed, 2)?, 0x04)?.1))
+    }
 }
 
 /// The sender's clock in an authenticator's plaintext (RFC 4120 §5.5.1), seconds since 1970.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zeroize::Zeroizing;
 
-use super::raw::{Data, EncData, EncTicketPart, Handle, KeytabEntry};
+use super::raw::{Data, EncData, EncTicketPart, Handle, Keyblock, KeytabEntry};
 use super::{Gss, Status};
 use crate::error::FAILURE;
 use crate::ticket::Request;
@@ -80,6 +80,22 @@ impl Drop for Keytab<'_> {
 
 /// `keytab`: default is the system's. The library wipes keys, but not the stack.
 pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&[u8]) -> bool) -> Result<bool, Status> {
+    any_entry(gss, keytab, |krb5, entry| krb5.name(entry.principal).is_some_and(|name| is_such(&name)))
+}
+
+/// Whether a key of such a principal opens a ticket, of which this is the encrypted part.
+pub(crate) fn opens_ticket(
+    gss: &'static Gss,
+    keytab: Option<&CStr>,
+    (enctype, cipher): (i32, &[u8]),
+    is_such: impl Fn(&[u8]) -> bool,
+) -> Result<bool, Status> {
+    any_entry(gss, keytab, |krb5, entry| {
+        entry.key.enctype == enctype && krb5.name(entry.principal).is_some_and(|name| is_such(&name)) && krb5.opens(&entry.key, cipher)
+    })
+}
+
+fn any_entry(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&Krb5, &KeytabEntry) -> bool) -> Result<bool, Status> {
     const END: i32 = -1_765_328_202;
     let krb5 = Krb5::new(gss)?;
     let keytab = Keytab::new(&krb5, keytab)?;
@@ -96,10 +112,10 @@ pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl 
             code => break check(code).map(|()| false),
         }
         // SAFETY: the library has filled it in.
-        let name = krb5.name(unsafe { entry.assume_init_ref() }.principal);
+        let is_found = is_such(&krb5, unsafe { entry.assume_init_ref() });
         // SAFETY: the contents are the library's, and nothing borrows from them.
         unsafe { (functions.free_keytab_entry_contents)(krb5.handle, entry.as_mut_ptr()) };
-        if name.is_some_and(|name| is_such(&name)) {
+        if is_found {
             break Ok(true);
         }
     };
@@ -194,20 +210,30 @@ impl Opened {
 }
 
 impl Krb5 {
+    fn opens(&self, key: &Keyblock, cipher: &[u8]) -> bool {
+        /// RFC 4120 §7.5.1.
+        const TICKET: i32 = 2;
+        self.decrypt(key, TICKET, (key.enctype, cipher)).is_some()
+    }
+
+    fn decrypt(&self, key: *const Keyblock, usage: i32, (enctype, cipher): (i32, &[u8])) -> Option<Zeroizing<Vec<u8>>> {
+        let sealed = EncData { magic: 0, enctype, kvno: 0, ciphertext: data(cipher)? };
+        let mut text = Zeroizing::new(vec![0; cipher.len()]);
+        let mut plain = Data { magic: 0, length: text.len() as u32, data: text.as_mut_ptr().cast() };
+        // SAFETY: the caller's key lives; pointers outlive the call, and the output has its stated
+        // length.
+        check(unsafe { (self.gss.functions.decrypt)(self.handle, key, usage, null(), &sealed, &mut plain) }).ok()?;
+        text.truncate(plain.length as usize);
+        Some(text)
+    }
+
     fn read(&self, part: &EncTicketPart, request: &Request<'_>) -> Option<OpenedTicket> {
         /// RFC 4120 §7.5.1.
         const AUTHENTICATOR: i32 = 11;
         if part.session.is_null() {
             return None;
         }
-        let (enctype, cipher) = request.authenticator;
-        let sealed = EncData { magic: 0, enctype, kvno: 0, ciphertext: data(cipher)? };
-        let mut authenticator = Zeroizing::new(vec![0; cipher.len()]);
-        let mut plain = Data { magic: 0, length: authenticator.len() as u32, data: authenticator.as_mut_ptr().cast() };
-        // SAFETY: the key is the ticket's; pointers outlive the call, and the output has its stated
-        // length.
-        check(unsafe { (self.gss.functions.decrypt)(self.handle, part.session, AUTHENTICATOR, null(), &sealed, &mut plain) }).ok()?;
-        authenticator.truncate(plain.length as usize);
+        let authenticator = self.decrypt(part.session, AUTHENTICATOR, request.authenticator)?;
         Some(OpenedTicket {
             client: self.name(part.client)?,
             start_s: u64::from(if part.start_s == 0 { part.auth_s } else { part.start_s }),
