@@ -22,7 +22,7 @@ pub fn check_user(name: &str) -> Finding {
     };
     match answer {
         Err(_) => silent(format!("no answer from the name service within {} s", LOOKUP_MAX.as_secs())),
-        Ok(Err(failed)) => silent(format!("the look-up of user and groups fails: {failed}")),
+        Ok(Err(failed)) => silent(failed),
         Ok(Ok(None)) => Finding::problem("user-without-account", name, "the name service does not know this user")
             .cure("`getent passwd USER` must show the user; else map the principal by auth_to_local in krb5.conf or by --principal-map"),
         Ok(Ok(Some(UserLookup { uid, gid, groups }))) if took > SLOW => {

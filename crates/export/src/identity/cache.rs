@@ -1,6 +1,6 @@
 //! Negative answers expire sooner, so that a new account works soon. During an outage old answers
 //! stay valid within limits: one call waits for the failing look-up, later ones get the old answer
-//! while it is repeated in the background.
+//! while it is repeated in the background. A reload expires all answers and extends none.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -28,7 +28,11 @@ pub(super) struct Cache<K, T> {
     lookups: Arc<Lookups>,
     lifetimes: Lifetimes,
     generation: AtomicU64,
+    still_applies: StillApplies<K, T>,
 }
+
+/// Whether an answer from before a reload may be used after it, in an outage.
+pub(super) type StillApplies<K, T> = Box<dyn Fn(&K, &T) -> bool + Send + Sync>;
 
 #[derive(Clone, Copy)]
 pub(super) struct Lifetimes {
@@ -103,13 +107,14 @@ impl<K, T> RecentEntries<K, T> {
 type Recent<K, T> = &'static LocalKey<RefCell<RecentEntries<K, T>>>;
 
 impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
-    pub(super) fn new(entries: usize, lookups: Arc<Lookups>, lifetimes: Lifetimes) -> Self {
+    pub(super) fn new(entries: usize, lookups: Arc<Lookups>, lifetimes: Lifetimes, still_applies: StillApplies<K, T>) -> Self {
         Cache {
             entries: sync::Cache::with_weighter(entries, (entries * ENTRY_LEN_USUAL) as u64, EntryLen),
             pending: Mutex::default(),
             lookups,
             lifetimes,
             generation: AtomicU64::new(Generation::new().0),
+            still_applies,
         }
     }
 
@@ -137,7 +142,7 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
     pub(super) fn put(&self, key: K, answer: Answer<T>, generation: Generation) -> Answer<T> {
         let now_ms = clock::mono_ms();
         let Lifetimes { yes_ms, no_ms, silence_ms, last_ms } = self.lifetimes;
-        let last = || self.entries.get(&key).filter(|last| last.generation == generation && now_ms < last.last_until_ms);
+        let last = || self.entries.get(&key).filter(|last| now_ms < last.last_until_ms && self.may_outlive_reload(&key, last));
         let new = |answer, life_ms, last_ms| Entry {
             answer,
             until_ms: now_ms + life_ms,
@@ -149,7 +154,7 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
             Ok(Some(_)) => new(answer, yes_ms, last_ms),
             Ok(None) => new(answer, no_ms, 0),
             Err(NameServiceDown) => match last() {
-                Some(last) => Entry { until_ms: (now_ms + silence_ms).min(last.last_until_ms), is_last: true, ..last },
+                Some(last) => Entry { until_ms: (now_ms + silence_ms).min(last.last_until_ms), is_last: true, generation, ..last },
                 None => new(answer, silence_ms, 0),
             },
         };
@@ -160,9 +165,14 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
         believed
     }
 
-    pub(super) fn clear(&self) {
+    /// Each answer is asked for again before its next use.
+    pub(super) fn expire(&self) {
         self.generation.store(Generation::new().0, Ordering::SeqCst);
-        self.entries.clear();
+    }
+
+    fn may_outlive_reload(&self, key: &K, entry: &Entry<T>) -> bool {
+        let applies = || entry.answer.as_ref().is_ok_and(|known| known.as_ref().is_some_and(|known| (self.still_applies)(key, known)));
+        entry.generation == self.generation() || applies()
     }
 
     fn last_known(&self, key: &K) -> Option<Answer<T>> {

@@ -30,6 +30,14 @@ enum NoAccount<'a> {
     NoUser(&'a str),
 }
 
+/// What the rules make of a principal.
+enum Target {
+    Anonymous,
+    Refused,
+    Unknown,
+    User(String),
+}
+
 pub(super) struct PrincipalRules<'a> {
     pub(super) map: &'a PrincipalMap,
     pub(super) idmap: &'a Idmap,
@@ -47,20 +55,12 @@ impl PrincipalRules<'_> {
         request: AccountRequest<'_>,
         squash: &Squash,
     ) -> Result<Option<Caller>, NameServiceDown> {
-        let principal = request.principal;
         let anonymous = || anonymous(squash);
-        let name: String = match self.map.account(principal) {
-            Some(Account::Squash) => return Ok(Some(anonymous())),
-            Some(Account::Refuse) => return Ok(self.refuse(request, NoAccount::Refused)),
-            Some(Account::User(name)) => name.to_string(),
-            mapped => match self.idmap.local(principal) {
-                Some(name) => name.to_owned(),
-                None if is_machine(principal) && mapped.is_none() => return Ok(Some(anonymous())),
-                None => match self.local_name(service, principal) {
-                    Some(name) => name,
-                    None => return Ok(self.unknown(request, NoAccount::NoName, anonymous)),
-                },
-            },
+        let name = match self.target(service, request.principal) {
+            Target::Anonymous => return Ok(Some(anonymous())),
+            Target::Refused => return Ok(self.refuse(request, NoAccount::Refused)),
+            Target::Unknown => return Ok(self.unknown(request, NoAccount::NoName, anonymous)),
+            Target::User(name) => name,
         };
         let Some(user) = service.user_by_name(&name)? else {
             return Ok(self.unknown(request, NoAccount::NoUser(&name), anonymous));
@@ -70,6 +70,31 @@ impl PrincipalRules<'_> {
         }
         let groups = service.groups(&user.name, user.gid)?;
         Ok(Some(member(user.uid, user.gid, groups, squash)))
+    }
+
+    /// The user that the rules name now. Needs no directory.
+    pub(super) fn user(&self, service: &impl NameService, principal: &str) -> Option<String> {
+        match self.target(service, principal) {
+            Target::User(name) => Some(name),
+            Target::Anonymous | Target::Refused | Target::Unknown => None,
+        }
+    }
+
+    fn target(&self, service: &impl NameService, principal: &str) -> Target {
+        let mapped = self.map.account(principal);
+        match mapped {
+            Some(Account::Squash) => return Target::Anonymous,
+            Some(Account::Refuse) => return Target::Refused,
+            Some(Account::User(name)) => return Target::User(name.to_string()),
+            _ => {}
+        }
+        if let Some(name) = self.idmap.local(principal) {
+            return Target::User(name.to_owned());
+        }
+        if is_machine(principal) && mapped.is_none() {
+            return Target::Anonymous;
+        }
+        self.local_name(service, principal).map_or(Target::Unknown, Target::User)
     }
 
     fn local_name(&self, service: &impl NameService, principal: &str) -> Option<String> {

@@ -56,11 +56,20 @@ impl<S: NameService> Mapper<S> {
             Principal::Sys { uid, gid, gids } => self.sys(*uid, *gid, gids, squash).map(Some),
             Principal::Certificate { name } => self.certificate(name, client, squash),
             Principal::Gss { name } => {
-                let map = self.map.read().clone();
-                let rules = PrincipalRules { map: &map, idmap: &self.idmap, unknown: self.unknown, refused: &self.refused };
-                rules.caller(&self.service, AccountRequest { principal: name, client }, squash)
+                self.with_rules(|rules| rules.caller(&self.service, AccountRequest { principal: name, client }, squash))
             }
         }
+    }
+
+    /// The user that the rules name for a Kerberos principal now.
+    pub(super) fn user_of(&self, principal: &Principal) -> Option<String> {
+        let Principal::Gss { name } = principal else { return None };
+        self.with_rules(|rules| rules.user(&self.service, name))
+    }
+
+    fn with_rules<T>(&self, use_rules: impl FnOnce(PrincipalRules<'_>) -> T) -> T {
+        let map = self.map.read().clone();
+        use_rules(PrincipalRules { map: &map, idmap: &self.idmap, unknown: self.unknown, refused: &self.refused })
     }
 
     /// At most 16 groups fit into AUTH_SYS (RFC 5531, appendix A).

@@ -1,6 +1,7 @@
 //! Bounded caches of the system's name service.
 
 use std::cell::RefCell;
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use parking_lot::RwLock;
 use vouch_nfs4_server::{Identity, Principal, Squash, Unanswered};
 use vouch_vfs::{Blocking, Caller};
 
-use super::cache::{Cache, Lifetimes, RecentEntries};
+use super::cache::{Cache, HeapLen, Lifetimes, RecentEntries, StillApplies};
 use super::idmap::Idmap;
 use super::kerberos::UnknownPrincipal;
 use super::lookup::Lookups;
@@ -54,7 +55,7 @@ pub(crate) struct AccountRules {
 pub(crate) struct Accounts<S> {
     mapper: Arc<Mapper<S>>,
     lookups: Arc<Lookups>,
-    callers: Arc<Cache<CallerKey, Arc<Caller>>>,
+    callers: Arc<Cache<CallerKey, KnownCaller>>,
     user_names: Arc<Cache<u32, Arc<str>>>,
     group_names: Arc<Cache<u32, Arc<str>>>,
     uids: Arc<Cache<Box<str>, u32>>,
@@ -63,6 +64,19 @@ pub(crate) struct Accounts<S> {
 
 type Rule = (u8, u32, u32);
 type CallerKey = (Principal, Rule);
+
+#[derive(Clone)]
+struct KnownCaller {
+    caller: Arc<Caller>,
+    /// The user that the rules named for a Kerberos principal.
+    user: Option<Box<str>>,
+}
+
+impl HeapLen for KnownCaller {
+    fn heap_len(&self) -> usize {
+        self.caller.heap_len() + self.user.as_ref().map_or(0, |user| user.len())
+    }
+}
 
 impl<S: NameService + 'static> Accounts<S> {
     pub(crate) fn new(service: S, rules: AccountRules, lives: IdentityLives) -> Self {
@@ -73,28 +87,31 @@ impl<S: NameService + 'static> Accounts<S> {
         let AccountRules { idmap, groups, map, unknown } = rules;
         let map = RwLock::new(Arc::new(map));
         let lookups = Arc::new(Lookups::new(wait));
+        let mapper = Arc::new(Mapper { service, idmap, groups, unknown, map, refused: RecentRefusals::default() });
         Accounts {
-            mapper: Arc::new(Mapper { service, idmap, groups, unknown, map, refused: RecentRefusals::default() }),
-            callers: Arc::new(Cache::new(CALLERS_MAX, lookups.clone(), lifetimes)),
-            user_names: Arc::new(Cache::new(NAMES_MAX, lookups.clone(), lifetimes)),
-            group_names: Arc::new(Cache::new(NAMES_MAX, lookups.clone(), lifetimes)),
-            uids: Arc::new(Cache::new(NAMES_MAX, lookups.clone(), lifetimes)),
-            gids: Arc::new(Cache::new(NAMES_MAX, lookups.clone(), lifetimes)),
+            callers: Arc::new(Cache::new(CALLERS_MAX, lookups.clone(), lifetimes, still_maps(&mapper))),
+            user_names: names_cache(&lookups, lifetimes),
+            group_names: names_cache(&lookups, lifetimes),
+            uids: names_cache(&lookups, lifetimes),
+            gids: names_cache(&lookups, lifetimes),
+            mapper,
             lookups,
         }
     }
 
     pub(crate) fn replace_map(&self, map: PrincipalMap) {
         *self.mapper.map.write() = Arc::new(map);
-        self.forget();
+        self.expire();
     }
 
-    pub(crate) fn forget(&self) {
-        self.callers.clear();
-        self.user_names.clear();
-        self.group_names.clear();
-        self.uids.clear();
-        self.gids.clear();
+    /// Each answer is asked for again. In an outage the old answers keep their lives, except those of
+    /// principals that now have another user.
+    pub(crate) fn expire(&self) {
+        self.callers.expire();
+        self.user_names.expire();
+        self.group_names.expire();
+        self.uids.expire();
+        self.gids.expire();
     }
 
     pub(crate) fn status(&self) -> (NameServiceStatus, Vec<RefusalStatus>) {
@@ -106,18 +123,36 @@ impl<S: NameService + 'static> Accounts<S> {
     }
 
     fn resolve(&self, key: &CallerKey, client: SocketAddr, squash: &Squash, blocking: Blocking) -> Result<Option<Arc<Caller>>, Unanswered> {
+        let caller = |known: Option<KnownCaller>| known.map(|known| known.caller);
         if let Some(known) = self.callers.get(&CALLERS, key) {
-            return Ok(known?);
+            return Ok(caller(known?));
         }
         let generation = self.callers.generation();
-        if let Some(caller) = self.mapper.caller_without_lookup(&key.0, squash) {
-            return Ok(self.callers.put(key.clone(), Ok(Some(Arc::new(caller))), generation)?);
+        if let Some(found) = self.mapper.caller_without_lookup(&key.0, squash) {
+            let found = KnownCaller { caller: Arc::new(found), user: None };
+            return Ok(caller(self.callers.put(key.clone(), Ok(Some(found)), generation)?));
         }
-        self.callers.get_or(&CALLERS, key, blocking, || {
+        let known = self.callers.get_or(&CALLERS, key, blocking, || {
             let (mapper, principal, squash) = (self.mapper.clone(), key.0.clone(), *squash);
-            move || Ok(mapper.caller(&principal, client, &squash)?.map(Arc::new))
-        })
+            move || {
+                let user = mapper.user_of(&principal).map(String::into_boxed_str);
+                Ok(mapper.caller(&principal, client, &squash)?.map(|caller| KnownCaller { caller: Arc::new(caller), user }))
+            }
+        });
+        known.map(caller)
     }
+}
+
+/// A principal must not keep the rights of a user that the rules name no more.
+fn still_maps<S: NameService + 'static>(mapper: &Arc<Mapper<S>>) -> StillApplies<CallerKey, KnownCaller> {
+    let mapper = mapper.clone();
+    Box::new(move |(principal, _), known| {
+        !matches!(principal, Principal::Gss { .. }) || known.user.is_some() && mapper.user_of(principal).as_deref() == known.user.as_deref()
+    })
+}
+
+fn names_cache<K: Hash + Eq + Clone, T: Clone + HeapLen>(lookups: &Arc<Lookups>, lifetimes: Lifetimes) -> Arc<Cache<K, T>> {
+    Arc::new(Cache::new(NAMES_MAX, lookups.clone(), lifetimes, Box::new(|_, _| true)))
 }
 
 impl<S: NameService + 'static> Identity for Accounts<S> {
@@ -178,7 +213,7 @@ fn shown(name: Result<Option<Arc<str>>, Unanswered>) -> Result<Option<Arc<str>>,
 }
 
 thread_local! {
-    static CALLERS: RefCell<RecentEntries<CallerKey, Arc<Caller>>> = const { RefCell::new(RecentEntries::new()) };
+    static CALLERS: RefCell<RecentEntries<CallerKey, KnownCaller>> = const { RefCell::new(RecentEntries::new()) };
     static USER_NAMES: RefCell<RecentEntries<u32, Arc<str>>> = const { RefCell::new(RecentEntries::new()) };
     static GROUP_NAMES: RefCell<RecentEntries<u32, Arc<str>>> = const { RefCell::new(RecentEntries::new()) };
     static UIDS: RefCell<RecentEntries<Box<str>, u32>> = const { RefCell::new(RecentEntries::new()) };

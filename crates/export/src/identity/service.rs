@@ -99,12 +99,14 @@ pub struct UserLookup {
     pub groups: usize,
 }
 
-/// Asks the services of nsswitch.conf(5) as the server does. Blocks. An error names the service
-/// that fails.
+/// Asks the services of nsswitch.conf(5) as the server does. Blocks. An error names the look-up and
+/// the service that fails.
 pub fn look_up_user(name: &str) -> Result<Option<UserLookup>, String> {
-    let failed = |ServiceFailed { service, errno }| format!("`{service}` of nsswitch.conf: {}", std::io::Error::from_raw_os_error(errno));
-    let Some(UserRecord { name, uid, gid }) = nss::user_by_name(name).map_err(failed)? else { return Ok(None) };
-    let mut groups = nss::groups(&name, gid).map_err(failed)?;
+    let failed = |what: &str, ServiceFailed { service, errno }| {
+        format!("the look-up of {what} fails: `{service}` of nsswitch.conf: {}", std::io::Error::from_raw_os_error(errno))
+    };
+    let Some(UserRecord { name, uid, gid }) = nss::user_by_name(name).map_err(|error| failed("the user", error))? else { return Ok(None) };
+    let mut groups = nss::groups(&name, gid).map_err(|error| failed("the user's groups", error))?;
     groups.sort_unstable();
     groups.dedup();
     Ok(Some(UserLookup { uid, gid, groups: groups.len() }))

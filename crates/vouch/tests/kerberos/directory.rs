@@ -163,6 +163,11 @@ fn known_users_outlive_an_outage_and_unknown_ones_wait() {
         site.kill_slapd();
         let unknown = export.client(uid(4)).await;
         serves_known_users_only(&site, &export, [&known, &leaver], &unknown).await;
+        assert_failed_lookups_are_named(&site);
+        site.reload(&export);
+        for client in [&known, &leaver] {
+            assert_eq!(enters(client, "crowd0").await, Ok(()), "a reload ends no answer");
+        }
         site.start_slapd();
         site.remove_from_crowd(2, 0);
         let changed = Instant::now();
@@ -197,6 +202,14 @@ async fn serves_known_users_only(site: &Site, export: &Export, known: [&Client; 
     assert!(found.contains("PROBLEM  name-service-silent: users and groups"), "{found}");
     let found = site.check(&["--user", "user5"]);
     assert!(found.contains("PROBLEM  name-service-silent: user5"), "{found}");
+}
+
+/// `daemon` is in /etc/passwd, but may have groups in the directory.
+fn assert_failed_lookups_are_named(site: &Site) {
+    for (user, what) in [("user5", "the user"), ("daemon", "the user's groups")] {
+        let found = site.check(&["--user", user]);
+        assert!(found.contains(&format!("PROBLEM  name-service-silent: {user}: the look-up of {what} fails: `ldap`")), "{found}");
+    }
 }
 
 #[test]

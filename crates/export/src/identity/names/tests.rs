@@ -94,7 +94,7 @@ fn lookup_without_patience_uses_cache_only() {
     assert_eq!(names.user_name(1000, Blocking::Forbidden), Err(Unanswered::WouldWait));
     assert_eq!(names.user_name(1000, Blocking::Allowed).unwrap().as_deref(), Some("alice"));
     assert_eq!(names.user_name(1000, Blocking::Forbidden).unwrap().as_deref(), Some("alice"));
-    names.forget();
+    names.expire();
     assert_eq!(names.user_name(1000, Blocking::Forbidden), Err(Unanswered::WouldWait));
 }
 
@@ -294,12 +294,48 @@ fn last_answer_holds_for_limited_time_during_outage() {
     for _ in 0..3 {
         assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Err(Unanswered::Silent)));
     }
-    names.forget();
-    assert_eq!(ask(&names), silent);
+    names.expire();
+    assert_eq!(ask(&names), known, "a reload ends no answer");
     names.mapper.service.be(true);
     assert_eq!(ask(&names), known);
     let names = sick(true, Some(Lifetimes { last_ms: 0, ..LIFETIMES }));
     assert_eq!(ask(&names), known);
     names.mapper.service.be(false);
     assert_eq!(ask(&names), silent);
+}
+
+#[test]
+fn reload_in_outage_keeps_users_whose_mapping_is_the_same() {
+    let [alice, al] = ["alice@EXAMPLE.ORG", "al@PARTNER.ORG"].map(|name| Principal::Gss { name: name.into() });
+    let ask = |names: &Accounts<Sick>, who: &Principal| {
+        names.caller(who, CLIENT, &squash(SquashWho::Nobody), Blocking::Allowed).map(|caller| caller.map(|caller| caller.uid))
+    };
+    let names = sick(true, None);
+    assert_eq!((ask(&names, &alice), ask(&names, &al)), (Ok(Some(1000)), Ok(Some(1000))));
+    names.mapper.service.be(false);
+    let map = |text: &str| names.replace_map(PrincipalMap::parse(text.as_bytes()).unwrap());
+    map("al@PARTNER.ORG guest\n");
+    assert_eq!(ask(&names, &alice), Ok(Some(1000)));
+    assert_eq!(ask(&names, &al), Ok(Some(7)), "there is no user guest");
+    map("alice@EXAMPLE.ORG !refuse\n");
+    assert_eq!((ask(&names, &alice), ask(&names, &al)), (Ok(None), Err(Unanswered::Silent)));
+    map("");
+    assert_eq!(ask(&names, &alice), Err(Unanswered::Silent), "a refused user is not known again");
+    names.mapper.service.be(true);
+    map("");
+    assert_eq!((ask(&names, &alice), ask(&names, &al)), (Ok(Some(1000)), Ok(Some(1000))));
+}
+
+#[test]
+fn reload_extends_no_life() {
+    const LIFE_MS: u64 = 300;
+    let names = sick(true, Some(Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: LIFE_MS }));
+    let ask = || names.caller(&sys(1000, 100, &[]), CLIENT, &squash(SquashWho::Nobody), Blocking::Allowed).is_ok();
+    assert!(ask());
+    names.mapper.service.be(false);
+    let end = std::time::Instant::now() + Duration::from_secs(120);
+    while ask() {
+        assert!(std::time::Instant::now() < end, "the answer outlives its life by reloads");
+        names.expire();
+    }
 }

@@ -163,6 +163,13 @@ impl Site {
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
 
+    pub(super) fn reload(&self, export: &Export) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        command.args(["export", "reload", "--state"]).arg(export.state()).env("VOUCH_RUNTIME_DIR", self.files.path().join("vouch"));
+        let out = command.stdin(Stdio::null()).output().expect("the binary starts");
+        assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    }
+
     pub(super) fn export(&self, options: &[&str]) -> Export {
         self.export_in(None, options)
     }
