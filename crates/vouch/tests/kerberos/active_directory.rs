@@ -1,10 +1,14 @@
-//! A domain of Active Directory, with Samba as its controller, in namespaces of their own: a machine
+//! Domains of Active Directory, with Samba as their controllers, in namespaces of their own: a machine
 //! that adcli(8) joins, tickets of more than 16 KiB, users and nested groups by winbind, new passwords
-//! of the machine, and the loss of the controller.
+//! of the machine, a read-only controller, a second domain, and the loss of the controller.
 
+mod controller;
+mod documented;
 mod domain;
 mod member;
+mod read_only;
 mod rotation;
+mod trust;
 
 use std::path::Path;
 
@@ -19,6 +23,7 @@ const TARGET: &str = "nfs@filer.ad.vouch.test";
 
 const INSIDE: &str = "VOUCH_TEST_DOMAIN";
 const PORT: &str = "VOUCH_TEST_DOMAIN_PORT";
+const TARGET_NAME: &str = "VOUCH_TEST_DOMAIN_TARGET";
 const WHERE: &str = "VOUCH_TEST_DOMAIN_DIRECTORY";
 const ENTERED: &str = "entered with a token of ";
 const REFUSED: &str = "refused: ";
@@ -26,8 +31,11 @@ const REFUSED: &str = "refused: ";
 /// The user `alice` of /etc/passwd.
 const ALICE: (u32, u32) = (54_321, 54_321);
 
-#[test]
-fn domain_users_are_served_while_passwords_change_and_the_controller_is_lost() {
+/// Groups in which alice is by another group.
+const NESTING_GROUPS: u32 = 2_500;
+
+/// Runs a test of this program in namespaces of its own.
+fn run_in_namespaces(test: &str) {
     let may = Command::new("unshare").args(["--mount", "--net", "--pid", "--fork", "true"]).status().is_ok_and(|status| status.success());
     if !may || !Path::new(ROOT).join("usr/sbin/samba").exists() {
         println!("skipped: needs root, namespaces and samba-dc of script/install-needs");
@@ -35,19 +43,31 @@ fn domain_users_are_served_while_passwords_change_and_the_controller_is_lost() {
     }
     let mut command = Command::new("unshare");
     command.args(["--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]);
-    command.arg(std::env::current_exe().expect("this program")).args(["--exact", "active_directory::domain_process", "--nocapture"]);
+    command.arg(std::env::current_exe().expect("this program")).args(["--exact", test, "--nocapture"]);
     let out = command.env(INSIDE, "1").output().expect("unshare(1)");
-    assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{text}");
+    text.lines().filter_map(|line| Some(&line[line.find("skipped: ")?..])).for_each(|why| println!("{why}"));
+}
+
+fn is_inside() -> bool {
+    std::env::var(INSIDE).is_ok()
+}
+
+#[test]
+fn domain_users_are_served_while_passwords_change_and_the_controller_is_lost() {
+    run_in_namespaces("active_directory::domain_process");
 }
 
 /// The child in the namespaces; does nothing without its variable.
 #[test]
 fn domain_process() {
-    if std::env::var(INSIDE).is_err() {
+    if !is_inside() {
         return;
     }
-    let mut domain = Domain::start();
+    let mut domain = Domain::start(NESTING_GROUPS);
     domain.join();
+    assert_commands_of_the_guide_find_key_and_user(&domain);
     domain.make_directory("own", ALICE);
     let export = domain.export("files");
     let alice = domain.kinit("alice", "first");
@@ -63,11 +83,18 @@ fn domain_process() {
     lost_controller_stops_no_known_user(&mut domain, &export);
 }
 
-/// `carol` is no user of /etc/passwd: `auth_to_local` makes `ADVOUCH\carol` of her principal. She is
+fn assert_commands_of_the_guide_find_key_and_user(domain: &Domain) {
+    let found = domain.output_of_documented("vouch check --keytab");
+    assert!(found.contains("has a key of the service nfs"), "{found}");
+    let found = domain.output_of_documented("vouch check --user");
+    assert!(found.contains(&format!("alice: uid {}, gid {}, 1 groups", ALICE.0, ALICE.1)), "{found}");
+}
+
+/// `carol` is no user of /etc/passwd: `auth_to_local` makes `AD\carol` of her principal. She is
 /// in `staff` by two groups between them.
 fn users_of_winbind_have_their_groups(domain: &Domain) {
-    domain.make_directory("staff", (0, domain.group_id("ADVOUCH\\staff")));
-    let export = domain.export_by_winbind();
+    domain.make_directory("staff", (0, domain.group_id("AD\\staff")));
+    let export = domain.export_by_winbind("winbind");
     let carol = domain.kinit("carol", "carol");
     export.enters_at("staff", domain, &carol).unwrap_or_else(|status| panic!("{status}: {}", domain.log()));
     assert_eq!(export.enters_at("staff", domain, &domain.kinit("bob", "bob")), Err(Status::ACCESS.to_string()), "not a member");
@@ -79,12 +106,12 @@ fn lost_controller_stops_no_known_user(domain: &mut Domain, export: &domain::Exp
         export.enters(domain, &alice).unwrap_or_else(|status| panic!("{status}: {}", domain.log()));
     };
     enters(domain, export);
-    domain.stop_controller();
+    domain.controller.stop();
     enters(domain, export);
     // Tickets at hand are enough for a server that starts without the controller.
     let second = domain.export("second");
     enters(domain, &second);
-    domain.start_controller();
+    domain.controller.start();
     let bob = domain.kinit("bob", "bob-again");
     assert_eq!(export.enters(domain, &bob), Err(Status::ACCESS.to_string()));
     enters(domain, export);
@@ -112,7 +139,8 @@ fn server_address() -> SocketAddr {
 
 /// Also the length of the first token.
 async fn connect(source: &ClientSource) -> (Client, usize) {
-    let initiator = || MitInitiator::new(TARGET, source).unwrap_or_else(|fault| panic!("{fault}"));
+    let target = std::env::var(TARGET_NAME).expect("the parent sets it");
+    let initiator = || MitInitiator::new(&target, source).unwrap_or_else(|fault| panic!("{fault}"));
     let InitStep::Continue { token } = initiator().step(None).unwrap_or_else(|fault| panic!("{fault}")) else { panic!("a token") };
     let protection = establish(server_address(), initiator(), Service::Privacy).unwrap_or_else(|error| panic!("{error}"));
     let name = std::env::var("KRB5CCNAME").expect("the parent sets it");

@@ -4,21 +4,49 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
-use super::{ENTERED, INSIDE, PORT, REFUSED, WHERE, member};
+use super::controller::{Controller, Naming};
+use super::{ENTERED, INSIDE, PORT, REFUSED, TARGET_NAME, WHERE, documented, member};
 use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
 
 /// A root file system with Samba and adcli, by `script/install-needs samba-dc`.
 pub(super) const ROOT: &str = "/opt/vouch-samba";
-pub(super) const CONTROLLER_PORTS: [u16; 2] = [88, 389];
-pub(super) const DOMAIN_REALM: &str = "AD.VOUCH.TEST";
 pub(super) const PASSWORD: &str = "Passw0rd-vouch";
-/// Groups in which alice is by another group.
-const NESTING_GROUPS: u32 = 2_500;
+
+const NAMING: Naming = Naming { realm: "AD.VOUCH.TEST", domain: "AD", host: "dc1" };
+const HOSTS: &str = "127.0.0.1 localhost
+127.0.0.1 dc1.ad.vouch.test dc1
+127.0.0.2 dc2.ad.vouch.test dc2
+127.0.0.3 dc.partner.vouch.test
+127.0.0.1 filer.ad.vouch.test filer
+127.0.0.1 member.ad.vouch.test member
+";
+/// How winbind finds the other domain without a name server.
+const NETBIOS_HOSTS: &str = "127.0.0.3 PARTNER#1c\n127.0.0.3 DC\n";
+/// A client of both domains.
+const PROFILE: &str = "[libdefaults]
+ default_realm = AD.VOUCH.TEST
+ dns_lookup_kdc = false
+ dns_lookup_realm = false
+ rdns = false
+ dns_canonicalize_hostname = false
+ udp_preference_limit = 1
+[realms]
+ AD.VOUCH.TEST = {
+  kdc = 127.0.0.1
+  kpasswd_server = 127.0.0.1
+ }
+ PARTNER.VOUCH.TEST = {
+  kdc = 127.0.0.3
+ }
+[domain_realm]
+ .ad.vouch.test = AD.VOUCH.TEST
+ .partner.vouch.test = PARTNER.VOUCH.TEST
+";
 
 const SET_UP: &str = r#"set -e
 ip link set lo up
-ip addr add 127.0.0.2/32 dev lo
+for address in 127.0.0.2 127.0.0.3; do ip addr add $address/32 dev lo; done
 for directory in var/lib/samba var/cache/samba var/log/samba etc/samba run tmp; do
     mkdir -p "$1/$directory" "$0/root/$directory"
     mount --bind "$0/root/$directory" "$1/$directory"
@@ -70,63 +98,43 @@ directory.transaction_commit()
 "#;
 
 pub(super) struct Domain {
-    samba: Option<KillOnDrop>,
+    pub(super) controller: Controller,
     files: tempfile::TempDir,
 }
 
 pub(super) struct Export {
     _process: KillOnDrop,
     pub(super) address: SocketAddr,
+    pub(super) state: PathBuf,
+    target: &'static str,
+}
+
+#[derive(Default)]
+pub(super) struct Options<'a> {
+    pub(super) by_winbind: bool,
+    /// Arguments of `vouch export`.
+    pub(super) more: &'a [&'a str],
 }
 
 impl Domain {
-    pub(super) fn start() -> Domain {
-        let mut domain = Domain { samba: None, files: tempfile::tempdir().expect("a temporary directory") };
+    /// alice is in this number of groups by another group.
+    pub(super) fn start(nesting_groups: u32) -> Domain {
+        let files = tempfile::tempdir().expect("a temporary directory");
+        let controller = Controller::new(files.path(), "root", Ipv4Addr::LOCALHOST);
+        let mut domain = Domain { controller, files };
         let write = |name: &str, text: &str| std::fs::write(domain.path(name), text).expect("a file");
-        write(
-            "hosts",
-            "127.0.0.1 localhost\n127.0.0.1 dc1.ad.vouch.test dc1\n127.0.0.2 dc2.ad.vouch.test dc2\n127.0.0.1 filer.ad.vouch.test filer\n",
-        );
-        write(
-            "krb5.conf",
-            "[libdefaults]\n default_realm = AD.VOUCH.TEST\n dns_lookup_kdc = false\n dns_lookup_realm = false\n rdns = false\n \
-             dns_canonicalize_hostname = false\n udp_preference_limit = 1\n[realms]\n AD.VOUCH.TEST = {\n  kdc = 127.0.0.1\n  \
-             kpasswd_server = 127.0.0.1\n }\n[domain_realm]\n .ad.vouch.test = AD.VOUCH.TEST\n",
-        );
+        write("hosts", HOSTS);
+        write("krb5.conf", PROFILE);
         write("winbind.conf", "passwd: files winbind\ngroup: files winbind\n");
-        // As docs/directories.md has it.
-        let names = "[realms]\n AD.VOUCH.TEST = {\n  auth_to_local = RULE:[1:ADVOUCH\\$1]\n }\n";
-        write("names.conf", names);
+        write("names.conf", &documented::file("auth_to_local"));
         write("users.py", ADD_USERS);
         std::fs::create_dir(domain.path("replay")).expect("a directory");
         succeed(Command::new("sh").args(["-c", SET_UP]).arg(domain.path("")).arg(ROOT));
-        let mut provision = domain.inside("samba-tool");
-        provision.args(["domain", "provision", "--realm", DOMAIN_REALM, "--domain", "ADVOUCH", "--adminpass", PASSWORD]);
-        provision.args(["--server-role", "dc", "--dns-backend", "NONE", "--host-name", "dc1", "--host-ip", "127.0.0.1"]);
-        succeed(provision.args(["--option", "interfaces=127.0.0.1/32", "--option", "bind interfaces only=yes"]));
-        succeed(domain.inside("python3").args(["/mnt/users.py", PASSWORD, &NESTING_GROUPS.to_string()]));
+        domain.controller.provision(NAMING);
+        succeed(domain.inside("python3").args(["/mnt/users.py", PASSWORD, &nesting_groups.to_string()]));
         domain.copy_name_service();
-        domain.start_controller();
+        domain.controller.start();
         domain
-    }
-
-    pub(super) fn start_controller(&mut self) {
-        let log = std::fs::File::options().create(true).append(true).open(self.path("samba.log")).expect("a file");
-        let mut samba = self.inside("/usr/sbin/samba");
-        samba.args(["-i", "--debug-stdout", "-d", "0"]).stdin(Stdio::null()).stdout(log.try_clone().expect("a file")).stderr(log);
-        self.samba = Some(KillOnDrop(samba.spawn().expect("chroot(8)")));
-        for port in CONTROLLER_PORTS {
-            until("the controller does not start", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
-        }
-    }
-
-    pub(super) fn stop_controller(&mut self) {
-        if let Some(samba) = self.samba.take() {
-            rustix::process::kill_process(rustix::process::Pid::from_child(&samba), rustix::process::Signal::TERM).expect("our child");
-        }
-        for port in CONTROLLER_PORTS {
-            until("the controller does not stop", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
-        }
     }
 
     /// The module of winbind with its libraries, without the others of Samba's root.
@@ -138,13 +146,22 @@ impl Domain {
         }
     }
 
-    /// Number of a group of the domain, by winbind.
+    /// Number of a group, by winbind.
     pub(super) fn group_id(&self, group: &str) -> u32 {
+        self.number("group", group)
+    }
+
+    /// Number of a user, by winbind.
+    pub(super) fn user_id(&self, user: &str) -> u32 {
+        self.number("passwd", user)
+    }
+
+    fn number(&self, table: &str, name: &str) -> u32 {
         let mut command = self.with_winbind("getent");
-        let out = command.args(["-s", "winbind", "group", group]).output().expect("getent(1)");
+        let out = command.args(["-s", "winbind", table, name]).output().expect("getent(1)");
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         let number = text.split(':').nth(2).and_then(|number| number.parse().ok());
-        number.unwrap_or_else(|| panic!("winbind does not know {group}: {text}{}", self.log()))
+        number.unwrap_or_else(|| panic!("winbind does not know {name}: {text}{}", self.log()))
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -153,7 +170,7 @@ impl Domain {
 
     pub(super) fn log(&self) -> String {
         let read = |name: &str| std::fs::read_to_string(self.path(name)).unwrap_or_default();
-        format!("{}{}", read("samba.log"), read("export.log"))
+        format!("{}{}", self.controller.log(), read("export.log"))
     }
 
     pub(super) fn inside(&self, program: &str) -> Command {
@@ -162,39 +179,55 @@ impl Domain {
         command
     }
 
-    /// Directories for another daemon of Samba's root.
-    pub(super) fn make_root(&self, name: &str) {
-        for directory in DIRECTORIES {
-            std::fs::create_dir_all(self.path(name).join(directory)).expect("a directory");
-        }
-    }
-
     /// A program of Samba's root with the directories of this name.
     pub(super) fn inside_own(&self, name: &str, program: &str) -> Command {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c", INSIDE_OWN]);
-        command.arg(self.path(name)).args([ROOT, program]).env("LC_ALL", "C");
-        command
+        inside_own(self.files.path(), name, program)
     }
 
-    fn adcli(&self, action: &str) -> Command {
-        let mut command = self.inside("adcli");
-        command.args([action, "--domain", "ad.vouch.test", "--domain-controller", "dc1.ad.vouch.test", "--computer-name", "FILER"]);
-        command.args(["--host-fqdn", "filer.ad.vouch.test", "--host-keytab", "/mnt/filer.keytab"]);
+    /// A command of docs/directories.md, with more arguments, on the machine that joins.
+    pub(super) fn documented(&self, start: &str, more: &str) -> Command {
+        let mut command = self.inside("sh");
+        command.args(["-c", &format!("{} {more}", documented::command(start))]);
         command
     }
 
     pub(super) fn join(&self) {
-        let mut join = self.adcli("join");
-        join.args(["--service-name", "host", "--service-name", "nfs", "--login-user", "Administrator", "--stdin-password"]);
-        succeed_with(&mut join, PASSWORD);
+        let keytab = "--host-keytab=/mnt/filer.keytab";
+        succeed_with(
+            &mut self.documented("adcli join", &format!("--domain-controller=dc1.ad.vouch.test {keytab} --stdin-password")),
+            PASSWORD,
+        );
     }
 
-    fn vouch(&self) -> Command {
+    pub(super) fn vouch(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.env("KRB5_CONFIG", self.path("krb5.conf")).env("KRB5RCACHEDIR", self.path("replay")).env("HOME", self.files.path());
-        command.env("VOUCH_RUNTIME_DIR", self.path("runtime")).stdin(Stdio::null());
+        command.envs(self.environment());
         command
+    }
+
+    fn environment(&self) -> [(&'static str, PathBuf); 4] {
+        [
+            ("KRB5_CONFIG", self.path("krb5.conf")),
+            ("KRB5RCACHEDIR", self.path("replay")),
+            ("HOME", self.path("")),
+            ("VOUCH_RUNTIME_DIR", self.path("runtime")),
+        ]
+    }
+
+    /// The output of a command of docs/directories.md for vouch.
+    pub(super) fn output_of_documented(&self, start: &str) -> String {
+        let binaries = Path::new(env!("CARGO_BIN_EXE_vouch")).parent().expect("a directory").display();
+        let line = documented::command(start).replace("/etc/krb5.keytab", &self.path("filer.keytab").display().to_string());
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("PATH={binaries}:$PATH; {line}")]).envs(self.environment());
+        let out = command.stdin(Stdio::null()).output().expect("sh(1)");
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+    }
+
+    /// The output of `vouch check`.
+    pub(super) fn check(&self, args: &[&str]) -> String {
+        let out = self.vouch().arg("check").args(args).stdin(Stdio::null()).output().expect("the binary starts");
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
 
     pub(super) fn kinit(&self, user: &str, cache: &str) -> String {
@@ -224,20 +257,32 @@ impl Domain {
     }
 
     pub(super) fn export(&self, name: &str) -> Export {
-        self.export_by(name, self.vouch(), &self.path("filer.keytab"))
+        self.export_with(name, &Options::default())
     }
 
-    /// An export whose users and groups are those of winbind: `ADVOUCH\name`.
-    pub(super) fn export_by_winbind(&self) -> Export {
-        let profiles = ["names.conf", "krb5.conf"].map(|profile| self.path(profile).display().to_string());
-        self.export_by_winbind_with("winbind", &profiles.join(":"), &self.path("filer.keytab"))
+    /// An export of the member, whose users and groups are those of winbind: `AD\name`.
+    pub(super) fn export_by_winbind(&self, name: &str) -> Export {
+        self.export_with(name, &Options { by_winbind: true, more: &[] })
     }
 
-    pub(super) fn export_by_winbind_with(&self, name: &str, profiles: &str, keytab: &Path) -> Export {
-        let vouch = self.vouch();
-        let mut command = self.with_winbind(&vouch.get_program().to_string_lossy());
-        command.envs(vouch.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("KRB5_CONFIG", profiles);
-        self.export_by(name, command, keytab)
+    pub(super) fn export_with(&self, name: &str, options: &Options<'_>) -> Export {
+        let mut command = self.vouch();
+        let (mut keytab, mut target) = ("filer.keytab", super::TARGET);
+        if options.by_winbind {
+            (keytab, target) = (member::KEYTAB, member::TARGET);
+            let profiles = ["names.conf", "krb5.conf"].map(|profile| self.path(profile).display().to_string());
+            command = self.with_winbind(env!("CARGO_BIN_EXE_vouch"));
+            command.envs(self.environment()).env("KRB5_CONFIG", profiles.join(":"));
+        }
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr()).expect("a free port");
+        let state = self.path(&format!("state-{name}"));
+        command.arg("export").arg("--dir").arg(self.path("data")).arg("--state").arg(&state);
+        command.args(["--options", "rw,insecure,sec=krb5:krb5i:krb5p", "--listen", &address.to_string(), "--keytab"]);
+        command.arg(self.path(keytab)).args(options.more);
+        let log = std::fs::File::options().create(true).append(true).open(self.path("export.log")).expect("a file");
+        let process = KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
+        until("the export does not start", || TcpStream::connect(address).is_ok());
+        Export { _process: process, address, state, target }
     }
 
     /// A command whose name service is winbind of the member.
@@ -248,17 +293,6 @@ impl Domain {
         command.arg(self.path("winbind.conf")).arg(self.path(member::NAME).join("run")).arg(program);
         command.env("LD_LIBRARY_PATH", self.path("modules"));
         command
-    }
-
-    fn export_by(&self, name: &str, mut command: Command, keytab: &Path) -> Export {
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr()).expect("a free port");
-        command.arg("export").arg("--dir").arg(self.path("data")).arg("--state").arg(self.path(&format!("state-{name}")));
-        command.args(["--options", "rw,insecure,sec=krb5:krb5i:krb5p", "--listen", &address.to_string(), "--keytab"]);
-        command.arg(keytab);
-        let log = std::fs::File::options().create(true).append(true).open(self.path("export.log")).expect("a file");
-        let process = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
-        until("the export does not start", || TcpStream::connect(address).is_ok());
-        Export { _process: process, address }
     }
 }
 
@@ -272,7 +306,7 @@ impl Export {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", test, "--nocapture"]).env_remove(INSIDE).env(WHERE, "own");
         command.env("KRB5_CONFIG", domain.path("krb5.conf")).env("KRB5CCNAME", cache);
-        command.env(PORT, self.address.port().to_string()).stdin(Stdio::null());
+        command.env(TARGET_NAME, self.target).env(PORT, self.address.port().to_string()).stdin(Stdio::null());
         command
     }
 
@@ -297,6 +331,22 @@ impl Export {
     }
 }
 
+/// Directories for another daemon of Samba's root.
+pub(super) fn make_root(files: &Path, name: &str) {
+    for directory in DIRECTORIES {
+        std::fs::create_dir_all(files.join(name).join(directory)).expect("a directory");
+    }
+    std::fs::write(files.join(name).join("etc/samba/lmhosts"), NETBIOS_HOSTS).expect("a file");
+}
+
+/// A program of Samba's root with the directories of this name.
+pub(super) fn inside_own(files: &Path, name: &str, program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", INSIDE_OWN]);
+    command.arg(files.join(name)).args([ROOT, program]).env("LC_ALL", "C");
+    command
+}
+
 pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     while !is_so() {
@@ -314,7 +364,7 @@ pub(super) fn succeed_with(command: &mut Command, input: &str) {
 }
 
 /// The output, or the status and output of a failure.
-fn output_with(command: &mut Command, input: &str) -> Result<String, String> {
+pub(super) fn output_with(command: &mut Command, input: &str) -> Result<String, String> {
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child: Child = spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("the child reads its input");

@@ -6,13 +6,13 @@ use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4_client::establish;
 
 use super::domain::{Domain, Export, succeed, succeed_with, until};
-use super::{TARGET, connect, walk};
+use super::{TARGET, connect, documented, walk};
 use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
 
 const DIRECTORY: &str = "VOUCH_TEST_DOMAIN_LOAD";
-const SALT: &str = "AD.VOUCH.TESThostfiler.ad.vouch.test";
-const PRINCIPALS: [&str; 3] = ["FILER$", "host/filer.ad.vouch.test", "nfs/filer.ad.vouch.test"];
+const SERVICE: &str = "nfs/filer.ad.vouch.test";
+const PRINCIPALS: [&str; 3] = ["FILER$", "host/filer.ad.vouch.test", SERVICE];
 const ROTATIONS: u32 = 3;
 
 /// The child that makes contexts until it is told to stop.
@@ -39,13 +39,15 @@ pub(super) fn run(domain: &Domain, export: &Export) {
     let alice = domain.kinit("alice", "stale");
     let out = export.child(domain, &alice).output().expect("this program starts");
     assert!(!out.status.success() && domain.log().contains("the keytab lacks this key"), "{}", domain.log());
+    let found = domain.check(&[&export.state.display().to_string()]);
+    assert!(found.contains("keytab-stale-key: ") && found.contains(&format!("kvno {next}")), "{found}");
     domain.add_keys("Forgotten-vouch", next);
     export.enters(domain, &alice).unwrap_or_else(|status| panic!("{status}: {}", domain.log()));
 }
 
 impl Domain {
     /// Number of the newest key in the keytab of the machine.
-    fn key_number(&self) -> u32 {
+    pub(super) fn key_number(&self) -> u32 {
         let out = Command::new("klist").arg("-k").arg(self.path("filer.keytab")).output().expect("klist(1)");
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         let numbers = text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok());
@@ -53,21 +55,21 @@ impl Domain {
     }
 
     /// Adds keys before the controller has them, as docs/directories.md says.
-    fn add_keys(&self, password: &str, number: u32) {
+    pub(super) fn add_keys(&self, password: &str, number: u32) {
+        let addent = documented::keytab_command("addent");
         let mut input = String::new();
         for principal in PRINCIPALS {
-            for enctype in ["aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha1-96"] {
-                input.push_str(&format!("addent -password -p {principal} -k {number} -e {enctype} -s {SALT}\n{password}\n"));
-            }
+            let line = addent.replace(SERVICE, principal).replace(" -k 8 ", &format!(" -k {number} "));
+            input.push_str(&format!("{line}\n{password}\n"));
         }
-        input.push_str(&format!("wkt {}\n", self.path("filer.keytab").display()));
+        input.push_str(&documented::keytab_command("wkt").replace("/etc/krb5.keytab", &self.path("filer.keytab").display().to_string()));
+        input.push_str("\nquit\n");
         succeed_with(Command::new("ktutil").env("KRB5_CONFIG", self.path("krb5.conf")), &input);
         assert_eq!(self.key_number(), number, "ktutil has written the keys");
     }
 
-    fn set_password(&self, password: &str) {
-        let mut command = self.inside("samba-tool");
-        succeed(command.args(["user", "setpassword", "FILER$", &format!("--newpassword={password}")]));
+    pub(super) fn set_password(&self, password: &str) {
+        succeed(&mut self.documented("samba-tool user setpassword", &format!("--newpassword={password}")));
     }
 }
 
