@@ -1,9 +1,11 @@
 //! By URL and range, as squid with collapsed forwarding.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::events::Pending;
 use crate::link::TransferId;
@@ -17,11 +19,24 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
+/// What a node gets when the header has arrived.
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) range_start: Option<u64>,
+    pub(crate) body: UnboundedReceiver<Result<Bytes, String>>,
+}
+
 const HEADER_LEN: u64 = 400;
 
 impl Answer {
     pub(crate) fn len(&self) -> u64 {
         self.body.len() as u64 + HEADER_LEN
+    }
+
+    /// The body's part in these bytes of the answer.
+    pub(crate) fn body_part(&self, bytes: Range<u64>) -> Bytes {
+        let offset = |at: u64| at.saturating_sub(HEADER_LEN) as usize;
+        self.body.slice(offset(bytes.start)..offset(bytes.end))
     }
 }
 

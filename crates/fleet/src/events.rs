@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::cache::{Answer, CacheContent, Entry, Key};
+use crate::cache::{Answer, CacheContent, Entry, Key, Response};
 use crate::link::{CHUNK, Link, Micros, RETRANSMISSION_TIMEOUT, Random, TransferId, packets, slow_start};
 use crate::network::{NetworkOptions, Traffic};
 use crate::release::WebFiles;
@@ -24,7 +26,7 @@ pub(crate) struct Pending {
     pub(crate) request: Request,
     pub(crate) connect_timeout: Duration,
     pub(crate) is_connected: bool,
-    pub(crate) reply: oneshot::Sender<Result<Answer, String>>,
+    pub(crate) reply: oneshot::Sender<Result<Response, String>>,
 }
 
 /// 0 is the origin, `n + 1` cache `n`.
@@ -52,11 +54,16 @@ enum State {
     Silent,
 }
 
+type BodySender = UnboundedSender<Result<Bytes, String>>;
+
 struct Transfer {
     from: ServerId,
     to: Receiver,
     request: Request,
-    reply: Option<oneshot::Sender<Result<Answer, String>>>,
+    /// Until the header arrives.
+    reply: Option<oneshot::Sender<Result<Response, String>>>,
+    /// From then on.
+    body: Option<BodySender>,
     answer: Answer,
     /// Fewer than all while a cache receives them itself.
     available: u64,
@@ -73,6 +80,7 @@ enum Event {
     LinkFree(ServerId),
     ChunkArrives(TransferId, u64),
     Refuse(Pending, &'static str),
+    Break(BodySender, &'static str),
     Change(ServerId, State),
 }
 
@@ -182,6 +190,7 @@ impl Events {
             }
             Event::ChunkArrives(transfer, len) => self.receive(now, transfer, len),
             Event::Refuse(pending, why) => drop(pending.reply.send(Err(why.into()))),
+            Event::Break(body, why) => drop(body.send(Err(why.into()))),
             Event::Change(server, state) => self.change(now, server, state),
         }
     }
@@ -242,7 +251,7 @@ impl Events {
         from: ServerId,
         to: Receiver,
         request: Request,
-        reply: Option<oneshot::Sender<Result<Answer, String>>>,
+        reply: Option<oneshot::Sender<Result<Response, String>>>,
         answer: Answer,
         available: Option<u64>,
     ) {
@@ -253,8 +262,20 @@ impl Events {
             entry.readers.push(id);
         }
         let available = available.unwrap_or(len);
-        let transfer =
-            Transfer { from, to, request, reply, answer, available, sent: 0, received: 0, has_turn: false, start, last_arrival: 0 };
+        let transfer = Transfer {
+            from,
+            to,
+            request,
+            reply,
+            body: None,
+            answer,
+            available,
+            sent: 0,
+            received: 0,
+            has_turn: false,
+            start,
+            last_arrival: 0,
+        };
         self.transfers.insert(id, transfer);
         self.offer(now, id);
     }
@@ -274,7 +295,8 @@ impl Events {
         while !self.servers[server].link.is_busy {
             let Some(id) = self.servers[server].link.turns.pop_front() else { return };
             let Some(transfer) = self.transfers.get_mut(&id) else { continue };
-            if transfer.reply.as_ref().is_some_and(oneshot::Sender::is_closed) {
+            if transfer.reply.as_ref().is_some_and(oneshot::Sender::is_closed) || transfer.body.as_ref().is_some_and(BodySender::is_closed)
+            {
                 self.transfers.remove(&id);
                 continue;
             }
@@ -330,7 +352,7 @@ impl Events {
 
     fn receive(&mut self, now: Micros, id: TransferId, len: u64) {
         let Some(transfer) = self.transfers.get_mut(&id) else { return };
-        transfer.received += len;
+        transfer.deliver(len);
         let (received, is_whole) = (transfer.received, transfer.received == transfer.answer.len());
         if let Receiver::Cache(cache) = transfer.to {
             let (request, answer) = (transfer.request.clone(), transfer.answer.clone());
@@ -340,9 +362,6 @@ impl Events {
             *self.connections.entry((transfer.to, transfer.from)).or_default() += 1;
             if let Some(entry) = self.servers[transfer.from].content.entries.get_mut(&transfer.request.key) {
                 entry.readers.retain(|reader| *reader != id);
-            }
-            if let Some(reply) = transfer.reply {
-                let _ = reply.send(Ok(transfer.answer));
             }
         }
     }
@@ -382,13 +401,16 @@ impl Events {
         let mut lost: Vec<_> =
             std::mem::take(&mut self.servers[server].content.entries).into_values().flat_map(|entry| entry.waiting).collect();
         let is_lost = |transfer: &Transfer| transfer.from == server || transfer.to == Receiver::Cache(server);
+        let mut broken = Vec::new();
         let ids: Vec<_> = self.transfers.iter().filter(|(_, transfer)| is_lost(transfer)).map(|(id, _)| *id).collect();
         for id in ids {
-            let transfer = self.transfers.remove(&id);
-            lost.extend(transfer.and_then(|transfer| {
-                let (connect_timeout, is_connected) = (self.options.timeout, true);
-                Some(Pending { request: transfer.request, connect_timeout, is_connected, reply: transfer.reply? })
-            }));
+            let Some(transfer) = self.transfers.remove(&id) else { continue };
+            let (connect_timeout, is_connected) = (self.options.timeout, true);
+            broken.extend(transfer.body);
+            lost.extend(transfer.reply.map(|reply| Pending { request: transfer.request, connect_timeout, is_connected, reply }));
+        }
+        for body in broken {
+            self.push(now + wait, Event::Break(body, why));
         }
         lost.sort_by(|a, b| a.request.cmp(&b.request));
         for pending in lost {
@@ -398,16 +420,32 @@ impl Events {
     }
 }
 
+impl Transfer {
+    fn deliver(&mut self, len: u64) {
+        let before = self.received;
+        self.received += len;
+        if let Some(reply) = self.reply.take() {
+            let (sender, body) = unbounded_channel();
+            let _ = reply.send(Ok(Response { status: self.answer.status, range_start: self.answer.range_start, body }));
+            self.body = Some(sender);
+        }
+        let part = self.answer.body_part(before..self.received);
+        if let Some(body) = self.body.as_ref().filter(|_| !part.is_empty()) {
+            let _ = body.send(Ok(part));
+        }
+    }
+}
+
 /// Answers as a static web server does.
 fn answer(files: &WebFiles, request: &Request) -> Answer {
-    let Some(file) = files.get(&*request.path) else { return Answer { status: 404, range_start: None, body: bytes::Bytes::new() } };
+    let Some(file) = files.get(&*request.path) else { return Answer { status: 404, range_start: None, body: Bytes::new() } };
     match request.key.1 {
         None => Answer { status: 200, range_start: None, body: file.clone() },
         Some((start, end)) if start < file.len() as u64 => {
             let body = file.slice(start as usize..end.min(file.len() as u64) as usize);
             Answer { status: 206, range_start: Some(start), body }
         }
-        Some(_) => Answer { status: 416, range_start: None, body: bytes::Bytes::new() },
+        Some(_) => Answer { status: 416, range_start: None, body: Bytes::new() },
     }
 }
 

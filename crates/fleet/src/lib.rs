@@ -20,7 +20,7 @@ mod release;
 mod simulation;
 
 pub use network::{CacheFailure, NetworkOptions, Traffic};
-pub use node::{JobResult, run_job};
+pub use node::{JobResult, MEMORY, run_job};
 pub use release::{Job, Release, Site};
 pub use simulation::{FleetOptions, Outcome, simulate};
 

@@ -1,7 +1,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
@@ -149,7 +148,7 @@ impl HttpTransport for Transport {
             self.network.events.lock().request(now, Pending { request, connect_timeout: self.connect_timeout, is_connected: true, reply });
             self.network.changed.notify_one();
             let answer = answer.await.unwrap_or_else(|_| Err("the connection was lost".into()))?;
-            let body = stream::iter([Ok::<Bytes, String>(answer.body)]).boxed();
+            let body = stream::unfold(answer.body, |mut body| async move { body.recv().await.map(|part| (part, body)) }).boxed();
             Ok(HttpResponse { status: answer.status, range_start: answer.range_start, date: None, body })
         }
         .boxed()

@@ -19,7 +19,7 @@ pub(crate) const ORIGIN_URL: &str = "http://origin.invalid/";
 const READ_LEN: usize = 128 << 10;
 
 /// Memory for decoded frames. A job reads each file once.
-const MEMORY: u64 = 512 << 10;
+pub const MEMORY: u64 = 512 << 10;
 
 struct VirtualClock {
     start: Instant,

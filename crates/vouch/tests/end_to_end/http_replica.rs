@@ -87,6 +87,9 @@ fn nginx_over_a_database_is_a_replica() {
 
     let other = TestSite::published();
     site.expect_err(6, [&["ls", &other.name("")][..], &by_http].concat(), &["serves the tree"]);
+    let elsewhere = format!("http://127.0.0.1:{port}/none");
+    let args = ["ls", "--no-cache", "--only-replicas", "--replica", &elsewhere, &name];
+    site.expect_err(6, args, &[&elsewhere, "manifest: the server answers 404 Not Found"]);
     drop(server);
     let error = site.run_err(6, [&["ls", "--no-cache", "--timeout", "2s", &name][..], &by_http].concat());
     assert!(error.to_lowercase().contains("connect"), "{error}");
