@@ -8,6 +8,7 @@ use rustls::ConnectionTrafficSecrets;
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
+use zeroize::Zeroizing;
 
 use crate::TlsError;
 
@@ -40,6 +41,7 @@ pub(crate) struct TrafficKey {
     pub(crate) key: LessSafeKey,
     iv: [u8; 12],
     pub(crate) sequence: u64,
+    secrets: ConnectionTrafficSecrets,
 }
 
 impl TrafficKey {
@@ -52,7 +54,23 @@ impl TrafficKey {
         };
         let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| TlsError::Ours("a traffic key has a wrong length"))?;
         let iv = iv.as_ref().try_into().map_err(|_| TlsError::Ours("a nonce has a wrong length"))?;
-        Ok(TrafficKey { key: LessSafeKey::new(key), iv, sequence })
+        Ok(TrafficKey { key: LessSafeKey::new(key), iv, sequence, secrets })
+    }
+
+    /// `struct tls12_crypto_info_…` of linux/tls.h.
+    pub(crate) fn crypto_info(&self) -> Zeroizing<Vec<u8>> {
+        let (cipher, key, salt_len) = match &self.secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, .. } => (51_u16, key, 4),
+            ConnectionTrafficSecrets::Aes256Gcm { key, .. } => (52, key, 4),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, .. } => (54, key, 0),
+            _ => unreachable!("TrafficKey::new has refused it"),
+        };
+        let (salt, iv) = self.iv.split_at(salt_len);
+        let mut info = Zeroizing::new(Vec::with_capacity(CRYPTO_INFO_LEN_MAX));
+        for part in [&TLS_1_3.to_ne_bytes()[..], &cipher.to_ne_bytes(), iv, key.as_ref(), salt, &self.sequence.to_be_bytes()] {
+            info.extend_from_slice(part);
+        }
+        info
     }
 
     /// RFC 8446 §5.3: record number combined with the write IV. Each is used once.
@@ -63,3 +81,6 @@ impl TrafficKey {
         Nonce::assume_unique_for_key(nonce)
     }
 }
+
+const TLS_1_3: u16 = 0x0304;
+const CRYPTO_INFO_LEN_MAX: usize = 64;

@@ -22,7 +22,7 @@ pub use handshake::{Handshake, Session, Step};
 pub use open::{Opened, Opener};
 pub use rustls::pki_types::{CertificateDer, ServerName};
 pub use rustls::{ClientConfig, ServerConfig};
-pub use seal::Sealer;
+pub use seal::{KEY_UPDATE_MESSAGE, Sealer};
 pub use stream::TlsStream;
 
 /// Verifier of the reply to an AUTH_TLS probe if the server is ready (RFC 9289 §4.1).

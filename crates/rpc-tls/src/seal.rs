@@ -1,6 +1,7 @@
 //! Seals outgoing records in place.
 
 use ring::aead::Aad;
+use zeroize::Zeroizing;
 
 use crate::keys::{SharedKeySource, TrafficKey};
 use crate::{HEADER_LEN, PLAIN_LEN_MAX, TAIL_LEN, TlsError, content};
@@ -57,8 +58,18 @@ impl Sealer {
 
     /// Appends a KeyUpdate message to `out` and changes to the next key (RFC 8446 §4.6.3).
     pub fn update_key(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
-        // update_not_requested: a request could go back and forth for ever.
-        self.append(content::HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], out)?;
+        self.append(content::HANDSHAKE, &KEY_UPDATE_MESSAGE, out)?;
+        self.change_key()
+    }
+
+    /// For a kernel that seals the records: the present key, as setsockopt(2) takes it with SOL_TLS
+    /// and TLS_TX. From then on this sealer must not seal.
+    pub fn kernel_key(&self) -> Zeroizing<Vec<u8>> {
+        self.key.crypto_info()
+    }
+
+    /// After the kernel has sent [`KEY_UPDATE_MESSAGE`].
+    pub fn change_key(&mut self) -> Result<(), TlsError> {
         self.key = self.source.lock().next_to_send()?;
         Ok(())
     }
@@ -89,5 +100,7 @@ fn header_of(cipher_len: u16) -> [u8; HEADER_LEN] {
 
 /// RFC 8446 §4.
 pub(crate) const KEY_UPDATE: u8 = 24;
+/// Asks for no update: a request could go back and forth for ever.
+pub const KEY_UPDATE_MESSAGE: [u8; 5] = [KEY_UPDATE, 0, 0, 1, 0];
 /// For the messages that change the key or end the session.
 const SPARE_RECORDS: u64 = 16;

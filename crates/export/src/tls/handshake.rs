@@ -46,7 +46,7 @@ impl PeerTls {
         }
         let mut begun = HandshakeInProgress { handshake: None, tls: tls.clone(), address, began_ms: now_ms };
         begun.handshake = Some(Handshake::server(tls.credentials().config.clone()).map_err(|error| error.to_string())?);
-        if !connection.begin_tls() {
+        if !connection.begin_tls(tls.is_by_kernel()) {
             return Err("replies in clear text are still to be sent".into());
         }
         Ok(PeerTls::Handshake(Box::new(begun)))

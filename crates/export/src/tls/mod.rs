@@ -3,6 +3,7 @@
 
 mod certificate_map;
 mod handshake;
+mod kernel;
 mod output;
 mod service;
 

@@ -4,17 +4,22 @@
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::os::fd::BorrowedFd;
+use std::sync::Once;
 
 use rustix::net::SendFlags;
 use vouch_rpc_tls::{HEADER_LEN, PLAIN_LEN_MAX, Sealer, TAIL_LEN, TlsError};
 use vouch_vfs::FileSpan;
 
+use super::kernel::{self, KernelSender};
 use crate::transport::output::{Output, Piece};
 use crate::transport::send::Sent;
 
 #[derive(Default)]
 pub(crate) struct TlsOutput {
     sealer: Option<Sealer>,
+    /// Instead of the sealer.
+    kernel: Option<KernelSender>,
+    kernel_is_wanted: bool,
     records: Option<Records>,
     /// Messages of the handshake and of the session, which follow the records.
     messages: Vec<u8>,
@@ -31,6 +36,8 @@ struct Records {
 /// calls.
 const RECORDS_AT_ONCE: usize = 17;
 const RECORD_LEN: usize = HEADER_LEN + PLAIN_LEN_MAX + TAIL_LEN;
+
+static WARNING: Once = Once::new();
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
@@ -67,6 +74,10 @@ impl Drop for Records {
 }
 
 impl TlsOutput {
+    pub(crate) fn with_kernel(kernel_is_wanted: bool) -> Self {
+        TlsOutput { kernel_is_wanted, ..Self::default() }
+    }
+
     pub(crate) fn push_handshake(&mut self, bytes: &[u8]) {
         self.messages.extend_from_slice(bytes);
     }
@@ -76,15 +87,22 @@ impl TlsOutput {
     }
 
     pub(crate) fn update_key(&mut self) -> Result<(), TlsError> {
+        if let Some(kernel) = &mut self.kernel {
+            kernel.update_key();
+        }
         self.sealer.as_mut().map_or(Ok(()), |sealer| sealer.update_key(&mut self.messages))
     }
 
     pub(crate) fn close(&mut self) -> Result<(), TlsError> {
+        if let Some(kernel) = &mut self.kernel {
+            kernel.close();
+        }
         self.sealer.take().map_or(Ok(()), |mut sealer| sealer.close(&mut self.messages))
     }
 
     pub(crate) fn pending_len(&self) -> usize {
         self.records.as_ref().map_or(0, |records| records.end - records.at) + self.messages.len() - self.messages_sent
+            + self.kernel.as_ref().map_or(0, |kernel| usize::from(kernel.has_messages()))
     }
 
     /// `sent` counts bytes on the wire; `done` gets buffers of sealed replies.
@@ -99,6 +117,10 @@ impl TlsOutput {
             if !self.flush(socket, sent)? {
                 return Ok(Sent::Full);
             }
+            self.hand_to_kernel(socket);
+            if let Some(kernel) = &mut self.kernel {
+                return kernel.send(socket, output, sent, done);
+            }
             let Some(sealer) = self.sealer.as_mut().filter(|_| !output.is_empty()) else { return Ok(Sent::All) };
             if sealer.is_key_used_up() {
                 sealer.update_key(&mut self.messages).map_err(io::Error::other)?;
@@ -107,6 +129,18 @@ impl TlsOutput {
             let mut records = Records::new();
             records.end = seal_records(sealer, &mut records.buffer, output, &mut done)?;
             self.records = Some(records);
+        }
+    }
+
+    /// What this process has sealed must have left.
+    fn hand_to_kernel(&mut self, socket: BorrowedFd<'_>) {
+        let Some(sealer) = self.sealer.as_ref().filter(|_| self.kernel_is_wanted) else { return };
+        self.kernel_is_wanted = false;
+        match kernel::take_over(socket, sealer) {
+            Ok(()) => self.kernel = self.sealer.take().map(KernelSender::new),
+            Err(error) => WARNING.call_once(|| {
+                tracing::warn!("the kernel takes no TLS session, so this server encrypts itself: {error}; `modprobe tls`");
+            }),
         }
     }
 

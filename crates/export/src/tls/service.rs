@@ -22,6 +22,8 @@ use crate::transport::connection_quota::ConnectionQuota;
 pub struct TlsConfig {
     pub files: ServerFiles,
     pub certificate_map: Option<PathBuf>,
+    /// The kernel seals, where it can.
+    pub by_kernel: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,10 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
+    pub(crate) fn is_by_kernel(&self) -> bool {
+        self.config.by_kernel
+    }
+
     pub(crate) fn open(config: TlsConfig, domain: String) -> Result<Self, TlsServiceError> {
         let seen = changes(&config);
         let credentials = ServerCredentials::load(&config.files)?;

@@ -202,11 +202,11 @@ impl Connection {
     }
 
     /// False if output in clear text still waits.
-    pub(crate) fn begin_tls(&self) -> bool {
+    pub(crate) fn begin_tls(&self, by_kernel: bool) -> bool {
         let mut output = self.output.lock();
         let is_clean = output.is_empty() && output.tls.is_none() && !self.has_waiting();
         if is_clean {
-            output.tls = Some(TlsOutput::default());
+            output.tls = Some(TlsOutput::with_kernel(by_kernel));
         }
         is_clean
     }

@@ -1,7 +1,7 @@
 //! Proxies of the environment: `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, as curl(1)
 //! documents them. Unlike curl, `no_proxy` also takes ports.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use reqwest::Url;
 
@@ -108,7 +108,7 @@ fn parse_network(text: &str) -> Option<Hosts> {
 fn is_in(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     let number = |address: IpAddr| match address {
         IpAddr::V4(address) => (u128::from(u32::from(address)) << 96, 4),
-        IpAddr::V6(address) => (u128::from(Ipv6Addr::from(address)), 6),
+        IpAddr::V6(address) => (u128::from(address), 6),
     };
     let ((address, family), (network, of_network)) = (number(address), number(network));
     family == of_network && (bits == 0 || (address ^ network) >> (128 - bits) == 0)

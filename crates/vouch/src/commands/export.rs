@@ -164,6 +164,10 @@ pub(crate) struct Args {
     /// others are machines.
     #[arg(long, value_name = "FILE", requires = "tls_client_ca", help_heading = "TLS")]
     certificate_map: Option<PathBuf>,
+    /// Let the kernel encrypt what is sent, if it has the module tls: file data then leaves by
+    /// sendfile(2). Measure before you use it: kernels before 6.11 encrypt slower than this server.
+    #[arg(long, requires = "tls_cert", help_heading = "TLS")]
+    kernel_tls: bool,
     /// Interval for resolving the host names in the list again.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = when::parse_duration)]
     resolve_every: Duration,
@@ -299,6 +303,7 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
         tls: args.tls_cert.zip(args.tls_key).map(|(certificate, key)| TlsConfig {
             files: TlsFiles { certificate, key, client_authorities: args.tls_client_ca, revoked: args.tls_crl },
             certificate_map: args.certificate_map,
+            by_kernel: args.kernel_tls,
         }),
         resolve_every: args.resolve_every,
         limits: Limits {

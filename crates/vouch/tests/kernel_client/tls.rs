@@ -83,3 +83,18 @@ fn linux_mounts_over_tls() {
 fn linux_mounts_over_mutual_tls() {
     mount_with("mtls");
 }
+
+/// The server runs in the guest, because kernel TLS is there.
+#[test]
+fn file_data_leaves_through_kernel_tls() {
+    let Some(network) = Network::new() else { return };
+    if !has_tlshd() {
+        return;
+    }
+    let files = Certificates::new();
+    files.issue("server", &["server.vouch.test"], Some("127.0.0.1"));
+    let server = Server::start(&network);
+    let guest = Guest::new(&network, &server).newer_kernel().set("VOUCH", env!("CARGO_BIN_EXE_vouch"));
+    let guest = guest.file(&files.path("ca.pem")).file(&files.path("server.pem")).file(&files.path("server.key"));
+    println!("{}", guest.run("kernel_tls.sh"));
+}
