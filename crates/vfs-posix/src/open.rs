@@ -138,8 +138,7 @@ impl PosixOpen {
     }
 
     /// In the page cache, to send from there; none if short, empty or not cached.
-    fn span(&self, offset: u64, len: usize, blocking: Blocking) -> Result<Option<Content>> {
-        let size = stat(self.file.as_fd()).or_error()?.stx_size;
+    fn span(&self, offset: u64, len: usize, size: u64, blocking: Blocking) -> Result<Option<Content>> {
         let len = size.saturating_sub(offset).min(len as u64);
         if len < SPAN_LEN_MIN as u64 {
             return Ok(None);
@@ -180,7 +179,7 @@ impl PosixOpen {
             Ok(read) => read,
             Err(Errno::OPNOTSUPP) => {
                 self.node.mount.may_read_cached.store(false, Ordering::Relaxed);
-                return self.read_blocking(offset, len, bytes);
+                return self.read_blocking(offset, len, None, bytes);
             }
             Err(errno) => return Err(error(errno)),
         };
@@ -201,7 +200,20 @@ impl PosixOpen {
         Ok(Content::Bytes { len, eof: !more })
     }
 
-    fn read_blocking(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
+    /// The end of the file shows by one byte more: the size would be another call to other machines.
+    fn read_remote(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
+        let (read, more) = ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
+        if read == len {
+            return Ok(Content::Bytes { len, eof: !more });
+        }
+        match self.read_blocking(offset + read as u64, len - read, None, bytes)? {
+            Content::Bytes { len: rest, eof } => Ok(Content::Bytes { len: read + rest, eof }),
+            span @ Content::Span { .. } => Ok(span),
+        }
+    }
+
+    /// `size`: of the file a moment ago, if known.
+    fn read_blocking(&self, offset: u64, len: usize, size: Option<u64>, bytes: &mut Vec<u8>) -> Result<Content> {
         let mut read = 0;
         while read < len {
             match ffi::read_at(self.file.as_fd(), offset + read as u64, len - read, false, false, bytes).or_error()? {
@@ -209,8 +221,12 @@ impl PosixOpen {
                 (part, _) => read += part,
             }
         }
-        let eof = offset + read as u64 >= stat(self.file.as_fd()).or_error()?.stx_size;
-        Ok(Content::Bytes { len: read, eof })
+        let end = offset + read as u64;
+        let size = match size.filter(|&size| end <= size) {
+            Some(size) => size,
+            None => stat(self.file.as_fd()).or_error()?.stx_size,
+        };
+        Ok(Content::Bytes { len: read, eof: end >= size })
     }
 }
 
@@ -237,18 +253,22 @@ impl OpenFile for PosixOpen {
             return Ok(Content::Bytes { len: 0, eof: true });
         }
         self.require_local(blocking)?;
-        if into.span_allowed
-            && len >= SPAN_LEN_MIN
-            && let Some(span) = self.span(offset, len, blocking)?
-        {
-            return Ok(span);
+        let mut size = None;
+        if into.span_allowed && len >= SPAN_LEN_MIN {
+            let known = stat(self.file.as_fd()).or_error()?.stx_size;
+            if let Some(span) = self.span(offset, len, known, blocking)? {
+                return Ok(span);
+            }
+            size = Some(known);
         }
         if self.node.mount.in_memory {
             self.read_memory(offset, len, into.bytes)
         } else if blocking == Blocking::Forbidden && self.node.mount.may_read_cached() {
             self.read_cached(offset, len, into.bytes)
+        } else if self.node.mount.is_remote && len < SPAN_LEN_MIN {
+            self.read_remote(offset, len, into.bytes)
         } else {
-            self.read_blocking(offset, len, into.bytes)
+            self.read_blocking(offset, len, size, into.bytes)
         }
     }
 
