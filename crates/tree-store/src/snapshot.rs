@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use vouch_tree::{BlockHandle, HostId, Iv};
 
 use crate::bucket::BucketDatabase;
-use crate::garbage::dropped_paths;
+use crate::garbage::{Garbage, dropped_paths};
 use crate::layout::{Layout, PackClass, pack_name, parse_pack_name, parse_segment_name};
 use crate::manifest::Revision;
 use crate::pack;
@@ -37,8 +37,9 @@ impl Snapshot {
         if !layout.refresh(Duration::ZERO)? {
             return Err(Error::NotFound { path: path.to_owned() });
         }
-        let view = Arc::new(View::load(&layout, None)?);
-        Ok(Self { layout, view: RwLock::new(view), refreshing: Mutex::default(), files: PackFiles::new(), retired: Mutex::default() })
+        let view = RwLock::new(Arc::new(View::load(&layout, None)?));
+        let retired = Mutex::new(listed_files(&layout));
+        Ok(Self { layout, view, refreshing: Mutex::default(), files: PackFiles::new(), retired })
     }
 
     /// True if there is a new generation. One system call if not.
@@ -191,6 +192,14 @@ impl Snapshot {
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
+}
+
+/// A replica that starts again serves what it served before.
+fn listed_files(layout: &Layout) -> RetiredFiles {
+    let listed = if layout.bucket().is_none() { Garbage::read(layout).unwrap_or_default() } else { Garbage::default() };
+    let now = Instant::now();
+    let len = |path: &String| std::fs::metadata(layout.root().join(path)).ok().map(|found| found.len());
+    listed.names().filter_map(|path| len(&path).map(|len| (path, (len, now)))).collect()
 }
 
 fn check_objects(layout: &Layout, bucket: &dyn BucketDatabase, view: &View) -> Result<()> {
