@@ -19,7 +19,7 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// What a node gets when the header has arrived.
+/// Reaches the node with the header; the body follows.
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) range_start: Option<u64>,

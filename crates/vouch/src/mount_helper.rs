@@ -22,23 +22,22 @@ pub(crate) struct MountRequest {
     /// The command line of `vouch mount`.
     pub(crate) line: Vec<OsString>,
     point: PathBuf,
-    /// `_netdev` and `x-…`, which the kernel does not keep.
-    user_options: Vec<Vec<u8>>,
+    /// `_netdev`, which the kernel does not keep.
+    is_remote: bool,
 }
 
 impl MountRequest {
-    /// In /run/mount/utab, which mount(8) leaves to its helpers. Without `_netdev` there, systemd
-    /// takes the mount for a local one as soon as it sees it, and remote-fs.target is never reached.
-    pub(crate) fn record_user_options(&self) {
-        if self.user_options.is_empty() {
+    /// Keeps `_netdev` in /run/mount/utab, which mount(8) leaves to its helpers. Without it, systemd
+    /// takes the mount for a local one as soon as it sees it, and never reaches remote-fs.target.
+    pub(crate) fn keep_netdev(&self) {
+        if !self.is_remote {
             return;
         }
         let Ok(source) = vouch_tree_mount::mount_source(&self.point) else { return };
         let mut command = Command::new("mount");
-        command.args(["--fake", "--internal-only", "-t", "fuse.vouch", "-o"]).arg(OsStr::from_bytes(&self.user_options.join(&b',')));
-        command.arg("--").arg(source).arg(&self.point).stdin(Stdio::null()).stdout(Stdio::null());
-        if !command.status().is_ok_and(|status| status.success()) {
-            tracing::warn!("{}: mount(8) does not keep its options for systemd", self.point.display());
+        command.args(["--fake", "--internal-only", "-t", "fuse.vouch", "-o", "_netdev", "--"]).arg(source).arg(&self.point);
+        if !command.stdin(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+            tracing::warn!("{}: mount(8) does not keep _netdev for systemd", self.point.display());
         }
     }
 }
@@ -86,7 +85,7 @@ pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
         }
     }
     let [tree, point] = <[OsString; 2]>::try_from(places).map_err(|_| usage("mount.vouch", "takes a tree and a directory"))?;
-    let user_options = options.iter().filter(|option| *option == b"_netdev" || option.starts_with(b"x-")).cloned().collect();
+    let is_remote = options.iter().any(|option| option == b"_netdev");
     let mut line: Vec<OsString> = ["vouch", "mount", "--background", "--helper"].map(OsString::from).to_vec();
     for option in options {
         match translate_option(&option) {
@@ -102,7 +101,7 @@ pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
     }
     let first = if tree.as_bytes() == config::AUTO.as_bytes() { "--auto".into() } else { tree };
     line.extend([first, point.clone()]);
-    Ok(if is_fake { Request::Fake } else { Request::Mount(MountRequest { line, point: point.into(), user_options }) })
+    Ok(if is_fake { Request::Fake } else { Request::Mount(MountRequest { line, point: point.into(), is_remote }) })
 }
 
 /// Options of `-o`: separated by commas, except in double quotes.

@@ -22,7 +22,7 @@ pub fn main() -> ExitCode {
         Ok(Request::Mount(request)) => {
             let code = run(request.line.clone());
             if code == Code::Success {
-                request.record_user_options();
+                request.keep_netdev();
             }
             code
         }

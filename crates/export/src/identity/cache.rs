@@ -31,7 +31,7 @@ pub(super) struct Cache<K, T> {
     still_applies: StillApplies<K, T>,
 }
 
-/// Whether an answer from before a reload may be used after it, in an outage.
+/// True: an answer from before a reload may still be used during an outage.
 pub(super) type StillApplies<K, T> = Box<dyn Fn(&K, &T) -> bool + Send + Sync>;
 
 #[derive(Clone, Copy)]

@@ -83,7 +83,7 @@ pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl 
     any_entry(gss, keytab, |krb5, entry| krb5.name(entry.principal).is_some_and(|name| is_such(&name)))
 }
 
-/// Whether a key of such a principal opens a ticket, of which this is the encrypted part.
+/// True: a key of a principal that `is_such` accepts decrypts this part of a ticket.
 pub(crate) fn opens_ticket(
     gss: &'static Gss,
     keytab: Option<&CStr>,

@@ -165,7 +165,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "tls_client_ca", help_heading = "TLS")]
     certificate_map: Option<PathBuf>,
     /// Let the kernel encrypt what is sent, if it has the module tls: file data then leaves by
-    /// sendfile(2). Measure before you use it: kernels before 6.11 encrypt slower than this server.
+    /// sendfile(2). Measure before you use it.
     #[arg(long, requires = "tls_cert", help_heading = "TLS")]
     kernel_tls: bool,
     /// Interval for resolving the host names in the list again.

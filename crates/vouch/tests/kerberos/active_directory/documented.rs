@@ -1,4 +1,4 @@
-//! What docs/directories.md tells an administrator to run or write, with the names of these tests.
+//! Commands and files of docs/directories.md, with the host names of the tests.
 
 const PAGE: &str = include_str!("../../../../../docs/directories.md");
 const NAMES: [(&str, &str); 3] = [("example.org", "vouch.test"), ("EXAMPLE.ORG", "VOUCH.TEST"), ("EXAMPLE\\.ORG", "VOUCH\\.TEST")];

@@ -21,7 +21,7 @@ const HOSTS: &str = "127.0.0.1 localhost
 127.0.0.1 filer.ad.vouch.test filer
 127.0.0.1 member.ad.vouch.test member
 ";
-/// How winbind finds the other domain without a name server.
+/// An lmhosts file: winbind finds the other domain by it.
 const NETBIOS_HOSTS: &str = "127.0.0.3 PARTNER#1c\n127.0.0.3 DC\n";
 /// A client of both domains.
 const PROFILE: &str = "[libdefaults]

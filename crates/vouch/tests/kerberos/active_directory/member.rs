@@ -11,7 +11,7 @@ pub(super) const NAME: &str = "member";
 pub(super) const KEYTAB: &str = "member.keytab";
 pub(super) const TARGET: &str = "nfs@member.ad.vouch.test";
 
-/// What a machine with a name server and a host name of its own does not need.
+/// Added to the smb.conf of the page: this machine lacks a name server and a host name of its own.
 const OWN: &str = "netbios name = MEMBER
 password server = dc1.ad.vouch.test
 bind interfaces only = yes

@@ -2,15 +2,7 @@
 # TLS must fail.
 set -eu
 . ./gss.bash
-cat >tlshd.conf <<C
-[debug]
-loglevel=1
-tls=0
-nl=0
-[authenticate.client]
-x509.truststore=$JOB/ca.pem
-C
-tlshd "$JOB/tlshd.conf"
+tlshd "$JOB/ca.pem"
 gssd_up
 ticket 1 daemon
 head -c 3000000 /dev/urandom >/tmp/data

@@ -1,14 +1,6 @@
 # Serves with --kernel-tls in this guest, whose kernel has the module tls, and mounts from there.
 set -eu
-cat >tlshd.conf <<C
-[debug]
-loglevel=1
-tls=0
-nl=0
-[authenticate.client]
-x509.truststore=$JOB/ca.pem
-C
-tlshd "$JOB/tlshd.conf"
+tlshd "$JOB/ca.pem"
 fail() { echo "FAILED: $*"; tail -n 20 "$JOB/tlshd.log" /tmp/server.log; exit 1; }
 sessions() { awk '$1 == "TlsCurrTxSw" {print $2}' /proc/net/tls_stat; }
 

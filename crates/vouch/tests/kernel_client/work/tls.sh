@@ -1,17 +1,7 @@
 # Mounts with xprtsec=$XPRTSEC and all of $VERSIONS, and works on the mounts while the server's
 # certificate is renewed. A mount without TLS must fail.
 set -eu
-cat >tlshd.conf <<C
-[debug]
-loglevel=1
-tls=0
-nl=0
-[authenticate.client]
-x509.truststore=$JOB/ca.pem
-x509.certificate=$JOB/node.pem
-x509.private_key=$JOB/node.key
-C
-tlshd "$JOB/tlshd.conf"
+tlshd "$JOB/ca.pem" "$JOB/node.pem" "$JOB/node.key"
 trap 'tail -n 20 $JOB/tlshd.log' EXIT
 SERVER=server.vouch.test
 say() { echo "ok: $*"; }
