@@ -30,6 +30,7 @@ mod names;
 mod node;
 mod open;
 mod probe;
+mod read_order;
 mod resolve;
 mod set_attributes;
 mod snapshots;

@@ -22,6 +22,7 @@ use crate::errno::{OrError, error};
 use crate::export::Inner;
 use crate::names::access_flags;
 use crate::node::{Changing, Node};
+use crate::read_order::ReadOrder;
 use crate::{access, ffi, identity};
 
 /// Below it, a copy is cheaper than a check of the page cache plus sendfile.
@@ -41,6 +42,7 @@ pub(crate) struct PosixOpen {
     /// For a sync by this descriptor. The system reports lost data once for each descriptor, so
     /// concurrent syncs need their own.
     syncing: Mutex<()>,
+    order: ReadOrder,
 }
 
 enum SyncDescriptor<'a> {
@@ -99,6 +101,7 @@ impl PosixOpen {
             access,
             caller: caller.clone(),
             syncing: Mutex::new(()),
+            order: ReadOrder::default(),
         })
     }
 
@@ -268,6 +271,7 @@ impl OpenFile for PosixOpen {
         } else if self.node.mount.is_remote && len < SPAN_LEN_MIN {
             self.read_remote(offset, len, into.bytes)
         } else {
+            let _turn = self.node.mount.is_remote.then(|| self.order.turn(offset, len)).flatten();
             self.read_blocking(offset, len, size, into.bytes)
         }
     }

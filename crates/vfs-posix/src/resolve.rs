@@ -66,7 +66,8 @@ impl Inner {
                     Errno::NOENT => Error::Stale,
                     errno => error(errno),
                 })?;
-                self.admit(*id, mount, fd)?.0
+                let stat = stat(fd.as_fd()).or_error()?;
+                self.admit(*id, mount, fd, stat)?.0
             }
             Identity::Number => return self.resolve_by_names(id),
             // Operations on covered files would change them, or need unknown data.
@@ -76,8 +77,7 @@ impl Inner {
     }
 
     /// Refuses a freshly opened file that was removed.
-    fn admit(&self, id: FileId, mount: Arc<Mount>, fd: OwnedFd) -> Result<(Arc<Node>, Statx)> {
-        let stat = stat(fd.as_fd()).or_error()?;
+    fn admit(&self, id: FileId, mount: Arc<Mount>, fd: OwnedFd, stat: Statx) -> Result<(Arc<Node>, Statx)> {
         if stat.stx_nlink == 0 && !self.nodes.is_open(&id) {
             return Err(Error::Stale);
         }
@@ -159,7 +159,7 @@ impl Inner {
                 Err(errno) => return Err(error(errno)),
             }
         }
-        let (fd, mount) = self.open_name(directory, name)?;
+        let (fd, mount, _) = self.open_name(directory, name)?;
         identify(fd.as_fd(), &mount).or_error()
     }
 
@@ -174,13 +174,12 @@ impl Inner {
                 return Ok((node, stat));
             }
         }
-        let (fd, mount) = self.open_name(directory, name)?;
+        let (fd, mount, stat) = self.open_name(directory, name)?;
         let id = identify(fd.as_fd(), &mount).or_error()?;
         self.note(&id, directory, name);
         if keep {
-            return self.admit(id, mount, fd);
+            return self.admit(id, mount, fd, stat);
         }
-        let stat = stat(fd.as_fd()).or_error()?;
         let kind = file_type(&stat).ok_or(Error::WrongType)?;
         Ok((Node::new(id, kind, mount, fd), stat))
     }
@@ -208,7 +207,7 @@ impl Inner {
         }
     }
 
-    fn open_name(&self, directory: &Node, name: &CStr) -> Result<(OwnedFd, Arc<Mount>)> {
+    fn open_name(&self, directory: &Node, name: &CStr) -> Result<(OwnedFd, Arc<Mount>, Statx)> {
         let within = if self.options.cross_mounts { WITHIN } else { WITHIN | ResolveFlags::NO_XDEV };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = fs::openat2(directory, name, flags, Mode::empty(), within).map_err(|errno| match errno {
@@ -223,7 +222,7 @@ impl Inner {
             let id = fs::statx(&fd, c"", fs::AtFlags::EMPTY_PATH, fs::StatxFlags::MNT_ID).or_error()?.stx_mnt_id;
             self.mount_entered(directory, name, i32::try_from(id).map_err(|_| Error::NotSupported)?)?
         };
-        Ok((fd, mount))
+        Ok((fd, mount, stat))
     }
 
     /// Found from the root downward by the kernel's path, so neither a race nor a moved directory
@@ -250,7 +249,7 @@ impl Inner {
                 known.unwrap_or_else(|| Arc::clone(&directory.mount))
             };
             let id = identify(fd.as_fd(), &mount).or_error()?;
-            let (parent, _) = self.admit(id, mount, fd)?;
+            let (parent, _) = self.admit(id, mount, fd, stat)?;
             if self.identify_name(&parent, &name).is_ok_and(|found| found == directory.id) {
                 return Ok(id);
             }
