@@ -276,6 +276,10 @@ impl Filesystem for FuseFilesystem {
         self.run(&request.clone(), async move {
             let xattrs = state.xattrs(NodeId(id.0)).await;
             let value = xattrs.and_then(|set| set.get(&name).map(<[u8]>::to_vec).ok_or(OpError::NoData));
+            if name == SELINUX_LABEL && matches!(value, Err(OpError::NoData)) {
+                // After this error ls(1) asks for the label of no further file.
+                return reply.error(Errno::EOPNOTSUPP);
+            }
             match value {
                 Ok(value) => {
                     state.observe_done(&request, None).await;
@@ -420,6 +424,9 @@ const SEEK_HOLE: i32 = 4;
 
 /// Read-ahead requests in flight. The kernel's default of 12 allows only 1.5 MiB.
 const BACKGROUND_MAX: u16 = 64;
+
+/// On hosts with SELinux the kernel answers with its own label of the mount.
+const SELINUX_LABEL: &[u8] = b"security.selinux";
 
 const STATFS_BLOCK_LEN: u32 = 4096;
 
