@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
-use vouch_tree::{Inode, TreeName};
+use vouch_tree::{Content, Inode, TreeName};
 use vouch_tree_client::{Client, ResolvedPath, Revision, Tree, TreeOptions};
 
 use crate::client_options::ClientArgs;
@@ -102,7 +102,8 @@ impl OpenTree {
         let mut path = path.to_vec();
         let mut chain = Vec::new();
         loop {
-            let (link, target, rest) = match self.resolve(&path).await.map_err(|failure| with_link_chain(&chain, failure))? {
+            let resolved = self.resolve(&path).await;
+            let (link, target, rest) = match resolved.map_err(|failure| in_last_tree(&chain, self.tree.name(), failure))? {
                 ResolvedPath::Inside { path, inode } => return Ok((path, inode)),
                 ResolvedPath::Outside { link, target, rest } => (link, target, rest),
             };
@@ -117,9 +118,9 @@ impl OpenTree {
                 return Err(with_link_chain(&chain[..3], Failure::input(next.name, why)));
             }
             // The options of replicas belong to the named tree.
-            let opened = self.client.open(&next.name, &TreeOptions::default()).await;
-            self.tree = opened.map_err(|error| with_link_chain(&chain, error.into()))?;
-            self.revision = self.tree.revision().map_err(|error| with_link_chain(&chain, error.into()))?;
+            let in_next = |error: vouch_tree_client::Error| in_last_tree(&chain, &next.name, error.into());
+            self.tree = self.client.open(&next.name, &TreeOptions::default()).await.map_err(in_next)?;
+            self.revision = self.tree.revision().map_err(in_next)?;
             path = next.path;
         }
     }
@@ -137,6 +138,15 @@ impl OpenTree {
         match self.resolve(path).await? {
             ResolvedPath::Inside { path, inode } => Ok((path, inode)),
             ResolvedPath::Outside { link, .. } => Err(Failure::input(printable(&link), "has become a link out of the tree")),
+        }
+    }
+
+    /// Follows a final symbolic link only if it leads into another tree.
+    pub(crate) async fn enter(&mut self, path: &[u8]) -> Outcome<Inode> {
+        let inode = self.find(path).await?;
+        match &inode.content {
+            Content::Symlink(target) if tree_of_link(target, b"").is_some() => Ok(self.follow(path).await?.1),
+            _ => Ok(inode),
         }
     }
 
@@ -164,6 +174,10 @@ fn tree_of_link(target: &[u8], rest: &[u8]) -> Option<TreePath> {
     Some(found)
 }
 
+fn in_last_tree(chain: &[String], tree: &TreeName, failure: Failure) -> Failure {
+    if chain.is_empty() { failure } else { with_link_chain(&[chain, &[tree.to_string()]].concat(), failure) }
+}
+
 fn with_link_chain(chain: &[String], failure: Failure) -> Failure {
     if chain.is_empty() { failure } else { failure.reached_by(&chain.join(" -> ")) }
 }
@@ -175,8 +189,8 @@ mod tests {
     use super::*;
     use std::fs;
     use std::time::{SystemTime, UNIX_EPOCH};
+    use vouch_tree::Iv;
     use vouch_tree::key::{SecretKey, SigningCert};
-    use vouch_tree::{Content, Iv};
     use vouch_tree_client::{ClientOptions, LocalConnector, TreeOptions};
     use vouch_tree_publish::{Options, Progress, Signer};
     use vouch_tree_store::{CollectOptions, Database, WriteOptions};

@@ -125,7 +125,7 @@ async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> 
     let started = Instant::now();
     let client = args.client.client().await?;
     let mut open = OpenTree::open(&client, &path.name, &args.client, &args.revision).await?;
-    let inode = open.find(&path.path).await?;
+    let inode = open.enter(&path.path).await?;
     let keep = Keep {
         owner: !args.no_owner && rustix::process::geteuid().is_root(),
         xattrs: !args.no_xattrs,
