@@ -9,4 +9,4 @@ pub use types::{
     RetentionGet, RetentionSet, SecLabel, SpecData,
 };
 
-pub use crate::component::{CharsetCap, FsLocation, FsLocations};
+pub use crate::component::{CharsetCap, FsLocation, FsLocations, FsLocationsInfo, FsLocationsItem, FsLocationsServer};

@@ -82,6 +82,33 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    pub struct FsLocationsServer<'a> {
+        /// Seconds behind the writable copy; negative: unknown.
+        pub currency_s: i32,
+        /// The bytes of RFC 8881, section 11.17.1.
+        pub info: Bytes<'a, 64>,
+        pub server: Bytes<'a, 1024>,
+    }
+}
+
+wire_struct! {
+    pub struct FsLocationsItem<'a> {
+        pub servers: List<FsLocationsServer<'a>, 64>,
+        pub root: Pathname<'a>,
+    }
+}
+
+wire_struct! {
+    #[derive(Default)]
+    pub struct FsLocationsInfo<'a> {
+        pub flags: u32,
+        pub valid_for_s: i32,
+        pub root: Pathname<'a>,
+        pub items: List<FsLocationsItem<'a>, 64>,
+    }
+}
+
 wire_newtype! {
     /// `fs_charset_cap4`.
     pub struct CharsetCap(pub u32);

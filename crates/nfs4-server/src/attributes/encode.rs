@@ -1,9 +1,9 @@
-use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, FsLocation, FsLocations, SpecData};
-use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, List, Name, Pathname, Status, Time, Wire as _, flex_files};
+use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, SpecData};
+use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, List, Status, Time, Wire as _, flex_files};
 use vouch_vfs::FileType;
 use vouch_xdr::Writer;
 
-use super::{EXCLUSIVE_CREATE, View};
+use super::{EXCLUSIVE_CREATE, View, locations};
 use crate::attributes::acl::{Entry, Who};
 use crate::attributes::owner::{Kind, Owners};
 use crate::error::OpError;
@@ -90,32 +90,13 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         // RFC 7862 §12.2.3. A client would take a smaller value for an old reply.
         Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => ChangeAttrType::MONOTONIC_INCR.encode(out),
         Attr::CHANGE_ATTR_TYPE => ChangeAttrType::UNDEFINED.encode(out),
-        Attr::FS_LOCATIONS => locations(view, &owners.config.addresses, out),
+        Attr::FS_LOCATIONS | Attr::FS_LOCATIONS_INFO => locations::encode(view, attr, owners.config, out),
         Attr::FS_LAYOUT_TYPES => List::<u32, 1>(vec![flex_files::LAYOUT_TYPE]).encode(out),
         Attr::LAYOUT_BLKSIZE => out.u32(crate::limits::LAYOUT_LEN),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
         other => space(view, other, out),
     }
     Ok(())
-}
-
-/// The server's own addresses come first: a client finds those to which it may connect too (RFC
-/// 8881, section 11.5.2).
-fn locations(view: &View, own: &[String], out: &mut Writer) {
-    let export = view.site.as_ref().map(|site| &site.export);
-    let path = export.map_or(&[][..], |export| &export.pseudo_path);
-    let is_absent = export.is_some_and(|export| export.locations.is_referral);
-    let here = (!is_absent && !own.is_empty()).then(|| location(own, path));
-    let others = export.into_iter().flat_map(|export| &export.locations.list).map(|at| location(&at.servers, &at.path));
-    FsLocations { root: pathname(path), locations: List(here.into_iter().chain(others).collect()) }.encode(out);
-}
-
-fn location<'a>(servers: &'a [String], path: &'a [Vec<u8>]) -> FsLocation<'a> {
-    FsLocation { servers: List(servers.iter().map(|server| Bytes(server.as_bytes())).collect()), root: pathname(path) }
-}
-
-fn pathname(path: &[Vec<u8>]) -> Pathname<'_> {
-    List(path.iter().map(|name| Name(name)).collect())
 }
 
 fn space(view: &View, attr: Attr, out: &mut Writer) {

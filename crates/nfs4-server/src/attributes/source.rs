@@ -3,7 +3,7 @@ use vouch_nfs4::attr::Attr;
 use vouch_vfs::{Attributes, Blocking, FileType, PosixAclKind, Space, Traits};
 
 use super::acl;
-use crate::attributes::{ACL, SPACE, View};
+use crate::attributes::{ACL, LOCATIONS, SPACE, View};
 use crate::compound::context::CompoundContext;
 use crate::error::OpError;
 use crate::filehandle::{HandleTarget, PseudoId};
@@ -57,7 +57,7 @@ impl CompoundContext<'_> {
             handle: wanted.has(Attr::FILEHANDLE.0).then(|| self.server.handles().seal(&file.named())),
             space,
             acl,
-            site: wanted.has(Attr::FS_LOCATIONS.0).then(|| site.clone()),
+            site: (!wanted.and(LOCATIONS).is_empty()).then(|| site.clone()),
         })
     }
 

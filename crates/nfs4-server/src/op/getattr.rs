@@ -1,6 +1,5 @@
 //! GETATTR (RFC 8881 §18.7).
 
-use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::{GetattrArgs, Op};
 use vouch_nfs4::{Attributes, Status};
 
@@ -16,7 +15,7 @@ pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> 
     }
     let (object, wanted) = match (context.current_object(), context.current_any()?) {
         // §11.4.1.
-        (Err(OpError::Status(Status::MOVED)), absent) if args.wanted.has(Attr::FS_LOCATIONS.0) => {
+        (Err(OpError::Status(Status::MOVED)), absent) if !args.wanted.and(attributes::LOCATIONS).is_empty() => {
             (absent.clone(), args.wanted.and(attributes::ABSENT))
         }
         (object, _) => (object?, args.wanted),

@@ -210,7 +210,7 @@ impl Listing {
     /// §11.4.2.
     fn referral(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], id: ExportId) -> ControlFlow<()> {
         let wanted = self.wanted.and(attributes::ABSENT);
-        let fails = !self.wanted.has(Attr::FS_LOCATIONS.0);
+        let fails = self.wanted.and(attributes::LOCATIONS).is_empty();
         if fails && !self.wanted.has(Attr::RDATTR_ERROR.0) {
             return self.put(context, cookie, name, Err(&Status::MOVED.into()));
         }

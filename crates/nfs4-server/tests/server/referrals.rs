@@ -9,6 +9,7 @@ const FSID: u32 = 8;
 const RDATTR_ERROR: u32 = 11;
 const FS_LOCATIONS: u32 = 24;
 const MOUNTED_ON_FILEID: u32 = 55;
+const FS_LOCATIONS_INFO: u32 = 67;
 
 fn located(files: &Arc<MemoryFs>, is_referral: bool) -> Vec<Export> {
     let list = vec![
@@ -107,4 +108,23 @@ fn own_addresses_precede_replicas() {
         assert_eq!(others.len(), if is_referral { 2 } else { 3 });
         assert_eq!(others[0] == (here, 2), !is_referral, "an absent file system is not here");
     }
+}
+
+// Section 11.17.
+#[test]
+fn locations_info_has_one_class_for_own_addresses_and_one_for_each_other_server() {
+    let files = Arc::new(MemoryFs::new());
+    let fixture = Fixture::with_addresses(&["192.0.2.1", "2001:db8::1"], files.clone(), located(&files, false));
+    let mut client = Client::new(&fixture, "one", 0);
+    let (_, list) = client.run_at(&["refs", "moved"], &[getattr(&[FS_LOCATIONS_INFO])]);
+    let found = attributes(&list[0]).fs_locations_info.expect("requested");
+    assert_eq!(found.root.0, [Name(b"refs"), Name(b"moved")]);
+    let servers: Vec<_> = found.items.0.iter().flat_map(|item| &item.servers.0).collect();
+    assert!(servers.iter().all(|server| server.info.0.len() == 12 && server.currency_s < 0));
+    let classes: Vec<_> = servers.iter().map(|server| (server.server.0, server.info.0[0], server.info.0[3])).collect();
+    let expected: [(&[u8], u8, u8); 5] =
+        [(b"192.0.2.1", 1, 0), (b"2001:db8::1", 1, 0), (b"a.example", 0, 1), (b"b.example", 0, 2), (b"192.0.2.7", 0, 3)];
+    assert_eq!(classes, expected);
+    let mut client = client_of_located(true).1;
+    assert_eq!(client.status(&["refs", "moved"], &[getattr(&[FS_LOCATIONS_INFO])]), Status::OK, "an absent file system has it too");
 }

@@ -1,10 +1,10 @@
-//! Number, name and type of each attribute, except fs_locations_info and mdsthreshold.
+//! Number, name and type of each attribute, except mdsthreshold.
 
 use vouch_xdr::{Error, Reader, Writer};
 
 use super::types::*;
 use crate::acl::ACL_WHO_LEN_MAX;
-use crate::component::{CharsetCap, FsLocations};
+use crate::component::{CharsetCap, FsLocations, FsLocationsInfo};
 use crate::{Acl, Acl41, AclSupport, Bitmap, Bytes, ChangeId, Filehandle, Fsid, List, SetTime, Status, Time, Wire};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -154,6 +154,7 @@ attributes! { 'a;
     64 LAYOUT_TYPES layout_types: List<u32, 64>;
     65 LAYOUT_BLKSIZE layout_blksize: u32;
     66 LAYOUT_ALIGNMENT layout_alignment: u32;
+    67 FS_LOCATIONS_INFO fs_locations_info: FsLocationsInfo<'a>;
     69 RETENTION_GET retention_get: RetentionGet;
     70 RETENTION_SET retention_set: RetentionSet;
     71 RETENTEVT_GET retentevt_get: RetentionGet;
