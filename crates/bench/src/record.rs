@@ -196,7 +196,7 @@ impl Run {
         self
     }
 
-    fn rename(&mut self, from: &str, to: &str) {
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
         let labels = self.subjects.iter_mut().map(|about| &mut about.label);
         let results = self
             .results

@@ -104,10 +104,12 @@ macro_rules! subcommands {
                 }
             }
 
-            pub(crate) fn name(&self) -> &'static str {
-                match self {
+            /// As users type it.
+            pub(crate) fn name(&self) -> String {
+                let module = match self {
                     $(Command::$variant(_) => stringify!($module),)*
-                }
+                };
+                module.replace('_', "-")
             }
         }
     };
@@ -149,8 +151,16 @@ subcommands! {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     #[test]
     fn definitions_are_consistent() {
         super::command().debug_assert();
+    }
+
+    #[test]
+    fn name_in_messages_is_name_on_command_line() {
+        let cli = super::Cli::try_parse_from(["vouch", "check-proof", "@host,id", "tool.proof"]).expect("valid arguments");
+        assert_eq!(cli.command.name(), "check-proof");
     }
 }

@@ -51,7 +51,7 @@ fn run(arguments: Vec<OsString>) -> Code {
         Ok(()) => Code::Success,
         Err(failure) => {
             report_failure(&arguments, &failure);
-            report(name, &failure)
+            report(&name, &failure)
         }
     }
 }

@@ -245,7 +245,7 @@ fn svg_open(title: &str, height: f64) -> String {
     format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{0}\"><title>{0}</title>", escape(title))
 }
 
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
         n if n >= 1e6 => format!("{}M", trimmed(value / 1e6)),

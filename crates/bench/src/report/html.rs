@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::chart::{Axes, Bar, Line, Point, bars, escape, lines};
+use super::chart::{Axes, Bar, Line, Point, bars, escape, lines, short};
 use super::format::{axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, unless_held, within};
 use crate::case::Metric;
 use crate::record::{Calls, CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult};
@@ -42,7 +42,7 @@ pub fn html_of_runs(runs: &[Run]) -> String {
     page
 }
 
-fn begin(title: &str, began: &str) -> String {
+pub(super) fn begin(title: &str, began: &str) -> String {
     let mut page = String::with_capacity(64 * 1024);
     let _ = write!(
         page,
@@ -189,6 +189,14 @@ fn glance(run: &Run, page: &mut String) {
 }
 
 fn delta_table(run: &Run, page: &mut String) {
+    let mut table = String::new();
+    delta_rows(run, &mut table);
+    if !table.is_empty() {
+        let _ = writeln!(page, "<section class=\"delta\">\n<h2>Added latency and lost throughput</h2>\n{table}</section>");
+    }
+}
+
+pub(super) fn delta_rows(run: &Run, page: &mut String) {
     let of_each: Vec<_> =
         run.subjects.iter().map(|about| (&about.label, deltas(run, &about.label))).filter(|(_, rows)| !rows.is_empty()).collect();
     let Some((_, longest)) = of_each.iter().max_by_key(|(_, rows)| rows.len()) else { return };
@@ -198,7 +206,7 @@ fn delta_table(run: &Run, page: &mut String) {
     let of_it: Vec<&CaseResult> = run.results.iter().filter(|result| result.workload == "concurrency").collect();
     let _ = write!(
         page,
-        "<section class=\"delta\">\n<h2>Added latency and lost throughput</h2>\n<p>Against {}: added latency with one call at a time, and lost throughput with many calls (negative: gained); in brackets: {}.</p>\n<table>\n<thead><tr><th>case</th>",
+        "<p>Against {}: added latency with one call at a time, and lost throughput with many calls (negative: gained); in brackets: {}.</p>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th>",
         escape(&run.baselines(of_it.iter().copied()).join(", ")),
         escape(&confidence(&of_it))
     );
@@ -218,10 +226,10 @@ fn delta_table(run: &Run, page: &mut String) {
         }
         page.push_str("</tr>\n");
     }
-    page.push_str("</tbody>\n</table>\n</section>\n");
+    page.push_str("</tbody>\n</table></div>\n");
 }
 
-fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &mut String) {
+pub(super) fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &mut String) {
     let _ = writeln!(page, "<h3>{}</h3>", escape(panel));
     if run.baselines(&run.results).len() > 1 {
         let _ = writeln!(page, "<p>Ratios are to {}.</p>", escape(&run.baselines(results.iter().copied()).join(", ")));
@@ -283,12 +291,21 @@ fn plot_latency(run: &Run, title: &str, results: &[&CaseResult], page: &mut Stri
         });
         let unit = format!("latency, {name}, ms");
         let axes =
-            Axes { title: &format!("{title}, {name}"), x: "operations a second", y: &unit, log_x: false, log_y: true, tell_x: number };
+            Axes { title: &format!("{title}, {name}"), x: "operations a second", y: &unit, log_x: false, log_y: true, tell_x: short };
         let _ = writeln!(page, "<figure>{}</figure>", lines(&axes, &series));
     }
 }
 
 fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {
+    for (large, drawing) in cpu_drawings(run, title, results) {
+        let of = if large { "" } else { " of an operation" };
+        let _ = writeln!(page, "<details><summary>CPU{of}</summary><figure>{drawing}</figure></details>");
+    }
+}
+
+/// Whether the drawing is of CPU by bytes, and the drawing.
+pub(super) fn cpu_drawings(run: &Run, title: &str, results: &[&CaseResult]) -> Vec<(bool, String)> {
+    let mut drawings = Vec::new();
     for large in [true, false] {
         let of = results.iter().filter(|result| by_bytes(result) == large && (result.workload != "iops" || result.x.is_none()));
         let groups = groups(run, of, |_, subject| {
@@ -300,14 +317,10 @@ fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) 
         if groups.iter().any(|(_, bars)| !bars.is_empty()) {
             let unit =
                 if large { "CPU, seconds a GiB: client, and server fainter" } else { "CPU, µs an operation: client, and server fainter" };
-            let _ = writeln!(
-                page,
-                "<details><summary>CPU{}</summary><figure>{}</figure></details>",
-                if large { "" } else { " of an operation" },
-                bars(&format!("{title}, CPU"), unit, &groups)
-            );
+            drawings.push((large, bars(&format!("{title}, CPU"), unit, &groups)));
         }
     }
+    drawings
 }
 
 fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
@@ -359,8 +372,14 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
 }
 
 fn foot(run: &Run, page: &mut String) {
+    page.push_str("<footer>\n<h2>How this was measured</h2>\n");
+    conditions(run, page);
+    let _ = write!(page, "<p>{METHOD}</p>\n</footer>\n");
+}
+
+pub(super) fn conditions(run: &Run, page: &mut String) {
     let machine = &run.machine;
-    page.push_str("<footer>\n<h2>How this was measured</h2>\n<dl>\n");
+    page.push_str("<dl>\n");
     let mut row = |name: &str, value: String| {
         if !value.is_empty() {
             let _ = writeln!(page, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
@@ -382,14 +401,7 @@ fn foot(run: &Run, page: &mut String) {
     row("Load at the start", machine.load.clone());
     row("Versions", machine.versions.join("; "));
     row("Not measured", run.left_out.join("; "));
-    page.push_str(
-        "</dl>\n<p>Subjects are measured in turn, round after round, after a first round that does not count. A ratio compares two measurements of the same \
-         round. With six rounds or more, an interval holds the true median with 95% confidence (sign test; bootstrap from sixteen rounds on). With fewer rounds \
-         it is the range of the rounds. Added latency is the median of differences within a round. Latency curves are open loop: calls are due at a fixed rate, so \
-         the wait for a slow server counts as latency. Data read is compared with data written, with two exceptions. For loads by fio on mounts, fio compares a checksum in each \
-         page, which does not detect a lost write. HTTPS responses are only counted. CPU time is that of processes, user and system. The time of kernel threads that work for a \
-         mount (NFS: rpciod, kworkers) is not included; the description of that subject says so.</p>\n</footer>\n",
-    );
+    page.push_str("</dl>\n");
 }
 
 fn series(run: &Run, results: &[&CaseResult], point: impl Fn(&CaseResult, &SubjectResult) -> Option<Point>) -> Vec<Line> {
@@ -403,9 +415,9 @@ fn series(run: &Run, results: &[&CaseResult], point: impl Fn(&CaseResult, &Subje
 type OfCalls = fn(&Calls) -> f64;
 type OfStep = fn(LatencyAtRate) -> LatencyFigure;
 
-type Drawn = (Vec<f64>, Option<(f64, f64)>, String);
+pub(super) type Drawn = (Vec<f64>, Option<(f64, f64)>, String);
 
-fn groups<'a>(
+pub(super) fn groups<'a>(
     run: &Run,
     results: impl Iterator<Item = &'a &'a CaseResult>,
     bar: impl Fn(&CaseResult, &SubjectResult) -> Option<Drawn>,
@@ -444,6 +456,12 @@ fn about(workload: &str) -> &'static str {
     }
 }
 
+pub(super) const METHOD: &str = "Subjects are measured in turn, round after round, after a first round that does not count. A ratio compares two measurements of the same \
+         round. With six rounds or more, an interval holds the true median with 95% confidence (sign test; bootstrap from sixteen rounds on). With fewer rounds \
+         it is the range of the rounds. Added latency is the median of differences within a round. Latency curves are open loop: calls are due at a fixed rate, so \
+         the wait for a slow server counts as latency. Data read is compared with data written, with two exceptions. For loads by fio on mounts, fio compares a checksum in each \
+         page, which does not detect a lost write. HTTPS responses are only counted. CPU time is that of processes, user and system. The time of kernel threads that work for a \
+         mount (NFS: rpciod, kworkers) is not included; the description of that subject says so.";
 const STYLE: &str = include_str!("style.css");
 
 #[cfg(test)]

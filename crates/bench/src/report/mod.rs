@@ -1,12 +1,14 @@
 mod chart;
 mod compare;
 mod csv;
+mod documents;
 mod format;
 mod html;
 mod table;
 
 pub use compare::compare;
 pub use csv::csv;
+pub use documents::Contents;
 pub use format::figure;
 pub use html::{html, html_of_runs};
 pub use table::table;

@@ -56,9 +56,9 @@ impl Outputs {
         })
     }
 
-    pub(super) fn write_page(&self, runs: &[Run]) -> Outcome {
+    pub(super) fn write_page(&self, page: &str) -> Outcome {
         match (&self.html, &self.json, &self.csv) {
-            (Some(file), None, None) => replace(file, &report::html_of_runs(runs)).at(file.display()),
+            (Some(file), None, None) => replace(file, page).at(file.display()),
             _ => Err(Failure::usage("RUN.json", "several runs become one --html page; --json and --csv take one run")),
         }
     }

@@ -1,0 +1,343 @@
+//! HTML page of several documents: each of their figures, and the runs that repeat it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::chart::{bars, escape};
+use super::format::number;
+use super::html::{METHOD, begin, conditions, cpu_drawings, delta_rows, groups, plot};
+use crate::record::{CaseResult, Run};
+use crate::{Error, escape as printable};
+
+/// The contents of a page (docs/formats/bench.md). Its author is trusted, its records are not.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contents {
+    title: String,
+    lead: String,
+    /// From the page to the directory of the contents.
+    links: String,
+    runs: BTreeMap<String, Source>,
+    documents: Vec<Document>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Source {
+    file: PathBuf,
+    about: String,
+    /// Subjects to show. Empty: all.
+    #[serde(default)]
+    subjects: Vec<String>,
+    /// Labels by the record, and what the page calls them.
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    explained: Vec<Explained>,
+}
+
+/// Notes of a record that contain `note` give way to one sentence.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Explained {
+    note: String,
+    why: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    title: String,
+    figures: Vec<Figure>,
+    not_shown: Vec<[String; 2]>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Figure {
+    title: String,
+    says: String,
+    #[serde(default)]
+    plots: Vec<Plots>,
+    #[serde(default)]
+    tables: Vec<Table>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Plots {
+    run: String,
+    /// Names of panels, or their beginnings.
+    panels: Vec<String>,
+    /// Names of cases, or their beginnings. Empty: all.
+    #[serde(default)]
+    cases: Vec<String>,
+    /// Default: the metric of the cases. `CPU`, `added latency`, or an entry of `others`.
+    #[serde(default)]
+    measure: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+    /// What was measured, and its files.
+    about: String,
+    #[serde(default)]
+    files: Vec<PathBuf>,
+}
+
+impl Contents {
+    pub fn from_json(text: &str, name: &str) -> Result<Self, Error> {
+        serde_json::from_str(text).map_err(|error| Error::Input(printable::word(&format!("{name}: {error}"))))
+    }
+
+    /// Names of runs, and their records relative to the contents.
+    pub fn records(&self) -> impl Iterator<Item = (&str, &Path)> {
+        self.runs.iter().map(|(name, source)| (name.as_str(), source.file.as_path()))
+    }
+
+    pub fn html(&self, mut runs: BTreeMap<String, Run>) -> Result<String, Error> {
+        for (name, run) in &mut runs {
+            if let Some(source) = self.runs.get(name) {
+                source.narrow(run);
+            }
+        }
+        let began = runs.values().map(|run| run.began.as_str()).max().unwrap_or_default();
+        let mut page = begin(&self.title, began);
+        let _ = write!(page, "<p class=\"lead\">{}</p>\n<nav><ol>\n", escape(&self.lead));
+        for (number, document) in self.documents.iter().enumerate() {
+            let _ = writeln!(page, "<li><a href=\"#document-{number}\">{}</a>\n<ul>", escape(&document.title));
+            for (at, figure) in document.figures.iter().enumerate() {
+                let _ = writeln!(page, "<li><a href=\"#figure-{number}-{at}\">{}</a></li>", escape(&figure.title));
+            }
+            page.push_str("</ul></li>\n");
+        }
+        page.push_str("</ol></nav>\n</header>\n<main>\n");
+        for (number, document) in self.documents.iter().enumerate() {
+            let _ = writeln!(page, "<article id=\"document-{number}\">\n<h1>{}</h1>", escape(&document.title));
+            for (at, figure) in document.figures.iter().enumerate() {
+                let _ = write!(
+                    page,
+                    "<section id=\"figure-{number}-{at}\">\n<h2>{}</h2>\n<p>{}</p>\n",
+                    escape(&figure.title),
+                    escape(&figure.says)
+                );
+                self.figure(figure, &runs, &mut page)?;
+                page.push_str("</section>\n");
+            }
+            not_shown(document, &mut page);
+            self.conditions(document, &runs, &mut page)?;
+            page.push_str("</article>\n");
+        }
+        let _ = write!(page, "</main>\n<footer>\n<h2>How to read the figures</h2>\n<p>{METHOD}</p>\n</footer>\n</body>\n</html>\n");
+        Ok(page)
+    }
+
+    fn figure(&self, figure: &Figure, runs: &BTreeMap<String, Run>, page: &mut String) -> Result<(), Error> {
+        let mut before = "";
+        for plots in &figure.plots {
+            let (source, run) = self.run(&plots.run, runs)?;
+            if before != plots.run {
+                self.source(source, run, page);
+            }
+            before = &plots.run;
+            plots.draw(run, page)?;
+        }
+        for table in &figure.tables {
+            table.write(page);
+            let links: Vec<String> = table.files.iter().map(|file| self.link(file)).collect();
+            let _ = writeln!(page, "<p class=\"source\">{} {}</p>", escape(&table.about), links.join(", "));
+        }
+        Ok(())
+    }
+
+    fn source(&self, source: &Source, run: &Run, page: &mut String) {
+        let date = run.began.split('T').next().unwrap_or_default();
+        let link = self.link(&source.file.with_extension("txt"));
+        let _ = writeln!(page, "<p class=\"source\">{} {date}, {link}.</p>", escape(&source.about));
+    }
+
+    fn run<'a>(&'a self, name: &str, runs: &'a BTreeMap<String, Run>) -> Result<(&'a Source, &'a Run), Error> {
+        let unknown = || Error::Input(format!("the contents name no run {name:?}"));
+        Ok((self.runs.get(name).ok_or_else(unknown)?, runs.get(name).ok_or_else(unknown)?))
+    }
+
+    fn link(&self, file: &Path) -> String {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        format!("<a href=\"{}{}\">{}</a>", escape(&self.links), escape(&file.display().to_string()), escape(&name))
+    }
+
+    fn conditions(&self, document: &Document, runs: &BTreeMap<String, Run>, page: &mut String) -> Result<(), Error> {
+        let mut names: Vec<&str> = document.figures.iter().flat_map(|figure| &figure.plots).map(|plots| plots.run.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() {
+            return Ok(());
+        }
+        page.push_str("<section>\n<h2>How this was measured</h2>\n");
+        for name in names {
+            let (source, run) = self.run(name, runs)?;
+            let title = source.file.file_stem().unwrap_or_default().to_string_lossy();
+            let _ = write!(page, "<details><summary>{}</summary>\n<p>{}</p>\n", escape(&title), escape(&source.about));
+            for note in source.notes(run) {
+                let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(&note));
+            }
+            conditions(run, page);
+            page.push_str("</details>\n");
+        }
+        page.push_str("</section>\n");
+        Ok(())
+    }
+}
+
+impl Source {
+    fn narrow(&self, run: &mut Run) {
+        let is_shown = |label: &String| self.subjects.is_empty() || self.subjects.contains(label);
+        run.subjects.retain(|about| is_shown(&about.label));
+        run.results.iter_mut().for_each(|result| result.subjects.retain(|subject| is_shown(&subject.label)));
+        self.labels.iter().for_each(|(from, to)| run.rename(from, to));
+        let is_explained = |line: &String| self.explained.iter().any(|explained| line.contains(&explained.note));
+        run.left_out.retain(|line| !is_explained(line));
+    }
+
+    fn notes(&self, run: &Run) -> Vec<String> {
+        let is_explained = |line: &&String| self.explained.iter().any(|explained| line.contains(&explained.note));
+        let quick = run.quick.then(|| "Quick run (--quick): small sizes, three rounds.".to_owned());
+        let explained = self.explained.iter().map(|explained| explained.why.clone());
+        quick.into_iter().chain(explained).chain(run.notes.iter().filter(|line| !is_explained(line)).cloned()).collect()
+    }
+}
+
+impl Plots {
+    fn draw(&self, run: &Run, page: &mut String) -> Result<(), Error> {
+        if self.measure == "added latency" {
+            delta_rows(run, page);
+            return Ok(());
+        }
+        for wanted in &self.panels {
+            for (workload, panel, results) in self.found(run, wanted)? {
+                match self.measure.as_str() {
+                    "" => plot(run, workload, panel, &results, page),
+                    measure => {
+                        let _ = writeln!(page, "<h3>{}: {}</h3>", escape(panel), escape(measure));
+                        drawings(measure, run, panel, &results).iter().for_each(|drawing| {
+                            let _ = writeln!(page, "<figure>{drawing}</figure>");
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn found<'a>(&self, run: &'a Run, wanted: &str) -> Result<Vec<Panel<'a>>, Error> {
+        let mut found = run.panels();
+        let is_exact = found.iter().any(|(_, panel, _)| *panel == wanted);
+        found.retain(|(_, panel, _)| if is_exact { *panel == wanted } else { panel.starts_with(wanted) });
+        let is_wanted = |case: &str| self.cases.is_empty() || self.cases.iter().any(|wanted| case.starts_with(wanted.as_str()));
+        found.iter_mut().for_each(|(_, _, results)| results.retain(|result| is_wanted(&result.name)));
+        found.retain(|(_, _, results)| !results.is_empty());
+        match found.is_empty() {
+            true => Err(Error::Input(format!("run {:?} has no panel {wanted:?} with these cases", self.run))),
+            false => Ok(found),
+        }
+    }
+}
+
+/// Workload, panel, results.
+type Panel<'a> = (&'a str, &'a str, Vec<&'a CaseResult>);
+
+fn drawings(measure: &str, run: &Run, panel: &str, results: &[&CaseResult]) -> Vec<String> {
+    if measure == "CPU" {
+        return cpu_drawings(run, panel, results).into_iter().map(|(_, drawing)| drawing).collect();
+    }
+    let groups = groups(run, results.iter(), |_, subject| {
+        let figure = subject.others().into_iter().find(|(name, _)| *name == measure)?.1;
+        Some((vec![figure], None, number(figure)))
+    });
+    vec![bars(panel, measure, &groups)]
+}
+
+impl Table {
+    fn write(&self, page: &mut String) {
+        page.push_str("<div class=\"wide\"><table class=\"plain\">\n<thead><tr>");
+        self.head.iter().for_each(|cell| {
+            let _ = write!(page, "<th>{}</th>", escape(cell));
+        });
+        page.push_str("</tr></thead>\n<tbody>\n");
+        for row in &self.rows {
+            let cells: Vec<String> = row.iter().map(|cell| escape(cell)).collect();
+            let _ = writeln!(page, "<tr><td>{}</td></tr>", cells.join("</td><td>"));
+        }
+        page.push_str("</tbody>\n</table></div>\n");
+    }
+}
+
+fn not_shown(document: &Document, page: &mut String) {
+    if document.not_shown.is_empty() {
+        return;
+    }
+    page.push_str("<section>\n<h2>Not shown here, and why</h2>\n<dl class=\"reasons\">\n");
+    for [what, why] in &document.not_shown {
+        let _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(what), escape(why));
+    }
+    page.push_str("</dl>\n</section>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::steps;
+    use super::*;
+
+    const CONTENTS: &str = r#"{"title": "T", "lead": "L", "links": "../b/", "runs": {"first": {"file": "runs/x.json", "about": "A.",
+        "labels": {"b": "other"}, "explained": [{"note": "NOTEMPTY", "why": "Left behind."}]}}, "documents": [{"title": "D", "figures": [
+        {"title": "F", "says": "S.", "plots": [{"run": "first", "panels": ["p"]}], "tables": [{"head": ["h"], "rows": [["<c>"]], "about": "W."}]}],
+        "not_shown": [["what", "why"]]}]}"#;
+
+    fn page(contents: &str) -> Result<String, Error> {
+        let mut run = steps();
+        run.notes = vec!["a: REMOVE: NOTEMPTY".into(), "noisy".into()];
+        Contents::from_json(contents, "contents")?.html([("first".to_owned(), run)].into())
+    }
+
+    #[test]
+    fn page_has_figures_reasons_and_explained_notes() {
+        let page = page(CONTENTS).expect("all names are known");
+        for text in
+            ["<h1>D</h1>", "<h2>F</h2>", "&lt;c&gt;", "../b/runs/x.txt", "<dt>what</dt><dd>why</dd>", "Left behind.", ">noisy<", "other"]
+        {
+            assert!(page.contains(text), "{text}: {page}");
+        }
+        assert!(!page.contains("NOTEMPTY"), "{page}");
+    }
+
+    #[test]
+    fn unknown_run_panel_and_field_are_refused() {
+        for (from, to) in [(r#""run": "first""#, r#""run": "second""#), (r#"["p"]"#, r#"["q"]"#), (r#""says""#, r#""sais""#)] {
+            page(&CONTENTS.replacen(from, to, 1)).expect_err(to);
+        }
+    }
+
+    #[test]
+    fn kept_page_is_made_from_kept_runs() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let read = |path: &Path| std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let contents = Contents::from_json(&read(Path::new("benches/results.json")), "results.json").expect("valid contents");
+        let runs = contents.records().map(|(name, file)| {
+            let text = read(&Path::new("benches").join(file));
+            (name.to_owned(), Run::from_json(&text, name).expect("a record"))
+        });
+        let page = contents.html(runs.collect()).expect("all names are known");
+        let kept = read(Path::new("docs/results.html"));
+        let line = page.lines().zip(kept.lines()).position(|(new, old)| new != old);
+        assert!(
+            page == kept,
+            "first difference in line {line:?}; run `vouch bench report --contents benches/results.json --html docs/results.html`"
+        );
+    }
+}
