@@ -45,6 +45,7 @@ mod read_commands;
 mod replica_attacks;
 mod replica_tls;
 mod service_manager;
+mod simulated_fleet;
 mod snapshots;
 mod status;
 mod test_site;
