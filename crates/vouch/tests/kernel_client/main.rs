@@ -1,6 +1,7 @@
 //! A guest mounts the export and runs ordinary tools. Each test has its own server, export, state
 //! directory and guests.
 
+mod cold_start;
 mod export_files;
 mod failover;
 mod guest;
