@@ -19,6 +19,7 @@ pub(crate) struct Cluster {
     osd: Daemon,
     mds: Daemon,
     directory: TempDir,
+    monitor_address: String,
 }
 
 /// Killed at its end.
@@ -32,14 +33,19 @@ pub(crate) struct Mounted {
 
 impl Cluster {
     pub(crate) fn start() -> Cluster {
+        Cluster::start_at("127.0.0.1")
+    }
+
+    /// On an address of this machine.
+    pub(crate) fn start_at(address: &str) -> Cluster {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path();
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
-        fs::write(at.join("ceph.conf"), configuration(at, port)).expect("a file");
+        let port = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr()).expect("a free port").port();
+        fs::write(at.join("ceph.conf"), configuration(at, address, port)).expect("a file");
         for part in ["mon", "mgr", "osd", "mds", "run"] {
             fs::create_dir(at.join(part)).expect("a directory");
         }
-        let monitors = format!("[v2:127.0.0.1:{port}]");
+        let monitors = format!("[v2:{address}:{port}]");
         run(at, "monmaptool", &["--create", "--fsid", CLUSTER_ID, "--addv", "a", &monitors, "monmap"]);
         run(at, "ceph-mon", &["-i", "a", "--mkfs", "--monmap", "monmap"]);
         let monitor = Daemon::start(at, "ceph-mon", "a");
@@ -51,7 +57,12 @@ impl Cluster {
         run(at, "ceph", &["osd", "pool", "create", "data", "4"]);
         run(at, "ceph", &["fs", "new", "test", "metadata", "data"]);
         let mds = Daemon::start(at, "ceph-mds", "a");
-        Cluster { monitor, manager, osd, mds, directory }
+        Cluster { monitor, manager, osd, mds, directory, monitor_address: format!("{address}:{port}") }
+    }
+
+    /// `ADDRESS:PORT`, for protocol version 2 without authentication.
+    pub(crate) fn monitor_address(&self) -> &str {
+        &self.monitor_address
     }
 
     /// A mount, as another machine has it.
@@ -173,15 +184,15 @@ fn run(at: &Path, program: &str, args: &[&str]) {
     assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn configuration(at: &Path, port: u16) -> String {
+fn configuration(at: &Path, address: &str, port: u16) -> String {
     let at = at.display();
     format!(
         "[global]
 fsid = {CLUSTER_ID}
-mon host = [v2:127.0.0.1:{port}/0]
+mon host = [v2:{address}:{port}/0]
 mon initial members = a
-public addr = 127.0.0.1
-cluster addr = 127.0.0.1
+public addr = {address}
+cluster addr = {address}
 auth cluster required = none
 auth service required = none
 auth client required = none

@@ -1,6 +1,9 @@
 //! A guest mounts the export and runs ordinary tools. Each test has its own server, export, state
 //! directory and guests.
 
+mod cephfs;
+#[path = "../../../vfs-posix/tests/file_systems/cephfs_cluster.rs"]
+mod cephfs_cluster;
 mod cold_start;
 mod export_files;
 mod failover;
