@@ -7,7 +7,8 @@
 //!   lease counts from before that write.
 //! - A head that has created an epoch reads the record of the earlier head again. A renewal that the
 //!   earlier head could count on is visible by then, and no later one counts.
-//! - So the earlier head ends within a lease of the last renewal that the new head saw.
+//! - So the earlier head ends within a lease of the last renewal that the new head saw. Each record
+//!   has the length of this lease, because heads may have different ones.
 
 use super::record::{Epoch, LeaseRecord, Tenure};
 use super::times::LeaseTimes;
@@ -137,7 +138,7 @@ impl LeaseMachine {
     pub(crate) fn is_next(&self, now_ns: u64) -> bool {
         match &self.phase {
             Phase::Watching(Watch { seen: Some(seen), .. }) => {
-                let is_silent = now_ns.saturating_sub(seen.since_ns) >= self.times.suspect_ns;
+                let is_silent = now_ns.saturating_sub(seen.since_ns) >= self.times.suspect_ns(&seen.record);
                 seen.record.head != self.head && (seen.record.tenure == Tenure::Released || is_silent)
             }
             Phase::Holding(_) => true,
@@ -223,12 +224,13 @@ impl LeaseMachine {
     fn watch(&mut self, latest: Option<LeaseRecord>, now_ns: u64) {
         let Phase::Watching(Watch { seen, claim, poll_at_ns }) = &mut self.phase else { return };
         *poll_at_ns = now_ns + self.times.poll_every_ns;
-        let claim_of = |epoch, before| {
+        let claim_of = |epoch, before, lease_ms| {
             let (head, process) = (self.head.clone(), self.process);
-            Some(LeaseRecord { epoch, head, process, renewal: 0, tenure: Tenure::Claimed, before })
+            Some(LeaseRecord { epoch, head, process, renewal: 0, tenure: Tenure::Claimed, before, lease_ms: Some(lease_ms) })
         };
+        let lease_ms = self.times.lease_ms();
         let Some(record) = latest else {
-            (*seen, *claim) = (None, claim_of(Epoch(1), Vec::new()));
+            (*seen, *claim) = (None, claim_of(Epoch(1), Vec::new(), lease_ms));
             return;
         };
         let is_same = seen.as_ref().is_some_and(|seen| seen.record == record);
@@ -237,11 +239,12 @@ impl LeaseMachine {
         }
         let silent_ns = seen.as_ref().map_or(0, |seen| self.began_ns.saturating_sub(seen.since_ns));
         let claim_after_ns = match self.fencing {
-            Fencing::None => self.times.wait_ns,
-            Fencing::Optional | Fencing::Required => self.times.suspect_ns,
+            Fencing::None => self.times.wait_ns(&record),
+            Fencing::Optional | Fencing::Required => self.times.suspect_ns(&record),
         };
         if record.tenure == Tenure::Released || is_same && silent_ns >= claim_after_ns {
-            *claim = claim_of(Epoch(record.epoch.0 + 1), heads_through(&record));
+            let longest_ms = lease_ms.max(record.lease_ms.unwrap_or(0));
+            *claim = claim_of(Epoch(record.epoch.0 + 1), heads_through(&record), longest_ms);
         }
     }
 }
@@ -279,11 +282,14 @@ impl Holding {
             return Step::ReadLatest;
         }
         if now_ns >= self.renew_at_ns {
-            let (tenure, before) = match &self.predecessor {
-                None => (Tenure::Active, Vec::new()),
-                Some(_) => (Tenure::Claimed, self.own.before.clone()),
+            let renewal = self.own.renewal + 1;
+            let record = match &self.predecessor {
+                None => {
+                    let (tenure, before, lease_ms) = (Tenure::Active, Vec::new(), Some(times.lease_ms()));
+                    LeaseRecord { renewal, tenure, before, lease_ms, ..self.own.clone() }
+                }
+                Some(_) => LeaseRecord { renewal, ..self.own.clone() },
             };
-            let record = LeaseRecord { renewal: self.own.renewal + 1, tenure, before, ..self.own.clone() };
             self.renewal = Some(Renewal { record: record.clone(), began_ns: now_ns, is_written: false });
             return Step::Renew(record);
         }
@@ -344,7 +350,7 @@ impl Predecessor {
         if self.last.record.tenure == Tenure::Released {
             return true;
         }
-        let is_run_out = began_ns.saturating_sub(self.last.since_ns) >= times.wait_ns;
+        let is_run_out = began_ns.saturating_sub(self.last.since_ns) >= times.wait_ns(&self.last.record);
         let is_fenced = self.fence == FenceProgress::Done;
         is_run_out && (fencing != Fencing::Required || is_fenced) || is_fenced && fencing != Fencing::None && !self.names(head)
     }
@@ -374,16 +380,42 @@ mod tests {
     #[test]
     fn silent_or_released_peer_makes_a_standby_the_next_head() {
         let times = LeaseTimes::of(Duration::from_secs(10));
+        let suspect_ns = 5_000_000_000;
         let is_next_after = |head: &str, tenure, silent_ns: u64| {
             let mut machine = LeaseMachine::new("a".into(), 2, times, Fencing::None);
             assert!(machine.next(1) == Step::ReadLatest && !machine.is_next(1));
-            let record = LeaseRecord { epoch: Epoch(4), head: head.into(), process: 1, renewal: 9, tenure, before: Vec::new() };
+            let record =
+                LeaseRecord { epoch: Epoch(4), head: head.into(), process: 1, renewal: 9, tenure, before: Vec::new(), lease_ms: None };
             machine.done(StepResult::Read(Some(record)), 1);
             machine.is_next(1 + silent_ns)
         };
-        assert!(!is_next_after("b", Tenure::Active, times.suspect_ns - 1));
-        assert!(is_next_after("b", Tenure::Active, times.suspect_ns) && is_next_after("b", Tenure::Released, 0));
+        assert!(!is_next_after("b", Tenure::Active, suspect_ns - 1));
+        assert!(is_next_after("b", Tenure::Active, suspect_ns) && is_next_after("b", Tenure::Released, 0));
         // The clients of this head's earlier process are still here.
-        assert!(!is_next_after("a", Tenure::Active, times.suspect_ns) && !is_next_after("a", Tenure::Released, 0));
+        assert!(!is_next_after("a", Tenure::Active, suspect_ns) && !is_next_after("a", Tenure::Released, 0));
+    }
+
+    #[test]
+    fn standby_waits_for_the_longer_lease_of_two() {
+        let takes_over_after = |lease_ms: Option<u64>, silent_ms: u64| {
+            let mut machine = LeaseMachine::new("b".into(), 2, LeaseTimes::of(Duration::from_secs(5)), Fencing::None);
+            let (head, tenure) = ("a".to_owned(), Tenure::Active);
+            let record = LeaseRecord { epoch: Epoch(4), head, process: 1, renewal: 9, tenure, before: Vec::new(), lease_ms };
+            for now_ns in [1, 1 + silent_ms * 1_000_000] {
+                assert_eq!(machine.next(now_ns), Step::ReadLatest);
+                machine.done(StepResult::Read(Some(record.clone())), now_ns);
+            }
+            match machine.next(1 + silent_ms * 1_000_000) {
+                Step::Claim(claim) => Some(claim.lease_ms),
+                _ => None,
+            }
+        };
+        assert_eq!(takes_over_after(Some(60_000), 65_999), None);
+        // A head that watches this claim waits for the lease of the head before, too.
+        assert_eq!(takes_over_after(Some(60_000), 66_000), Some(Some(60_000)));
+        for shorter in [None, Some(1000), Some(5000)] {
+            assert_eq!(takes_over_after(shorter, 5_499), None);
+            assert_eq!(takes_over_after(shorter, 5_500), Some(Some(5000)), "{shorter:?}");
+        }
     }
 }

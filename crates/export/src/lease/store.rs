@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn record(epoch: u64, head: &str, renewal: u64) -> LeaseRecord {
-        LeaseRecord { epoch: Epoch(epoch), head: head.into(), process: 1, renewal, tenure: Tenure::Claimed, before: Vec::new() }
+        LeaseRecord { epoch: Epoch(epoch), head: head.into(), process: 1, renewal, tenure: Tenure::Claimed, before: Vec::new(), lease_ms: None }
     }
 
     #[test]
