@@ -20,14 +20,16 @@ pub fn bind(address: SocketAddr, threads: usize) -> io::Result<Vec<TcpListener>>
         .collect()
 }
 
-/// The address may come to this machine later (IP_FREEBIND, ip(7)).
-pub fn bind_before_address_is_here(address: SocketAddr) -> io::Result<TcpListener> {
+/// The address may come to this machine later (IP_FREEBIND, ip(7)). `prepare` changes the socket
+/// before the first client can reach it.
+pub fn bind_before_address_is_here(address: SocketAddr, prepare: impl FnOnce(&Socket) -> io::Result<()>) -> io::Result<TcpListener> {
     let socket = unbound(address, false)?;
     match address {
         SocketAddr::V4(_) => socket.set_freebind_v4(true)?,
         SocketAddr::V6(_) => socket.set_freebind_v6(true)?,
     }
     socket.bind(&address.into())?;
+    prepare(&socket)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -77,7 +79,19 @@ mod tests {
     fn address_of_another_machine_is_bound_in_advance() {
         let address = SocketAddr::from(([192, 0, 2, 77], 0));
         assert_eq!(bind(address, 1).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
-        assert_eq!(bind_before_address_is_here(address).unwrap().local_addr().unwrap().ip(), address.ip());
+        let listener = bind_before_address_is_here(address, |_| Ok(())).unwrap();
+        assert_eq!(listener.local_addr().unwrap().ip(), address.ip());
+    }
+
+    #[test]
+    fn socket_is_prepared_before_clients_reach_it() {
+        let connect = |to| std::net::TcpStream::connect(to).map(drop).map_err(|error| error.kind());
+        let is_unreachable = |socket: &Socket| {
+            assert_eq!(connect(local_address(socket).unwrap()), Err(io::ErrorKind::ConnectionRefused));
+            Ok(())
+        };
+        let listener = bind_before_address_is_here(any(), is_unreachable).unwrap();
+        assert_eq!(connect(listener.local_addr().unwrap()), Ok(()));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub use error::ExportError;
 pub use exports::Source;
 pub use exports::sources::{ExportList, SourceError};
 pub use identity::{GroupSource, IdentityLives, UnknownPrincipal, UserLookup, look_up_user};
-pub use lease::{HeldLease, LeaseError, SharedState, admit, wait_for_lease};
+pub use lease::{HeldLease, LeaseError, SharedState, admit, ignore_attempts, wait_for_lease};
 pub use limits::Limits;
 pub use monitoring::status::{
     ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus, NameServiceStatus, RefusalStatus, SiteStatus, Status, TlsStatus,

@@ -9,6 +9,8 @@ use data_encoding::HEXLOWER_PERMISSIVE as HEX;
 use rustix::fs::FlockOperation;
 use zeroize::Zeroizing;
 
+use crate::lease;
+
 /// Dropping it releases the lock.
 pub(super) struct StateDirectory {
     path: PathBuf,
@@ -20,6 +22,15 @@ pub(super) struct StateDirectory {
 pub enum StateError {
     #[error("{0}: another server uses this state directory; give each its own with --state")]
     Busy(PathBuf),
+    #[error("{0}: a server without --shared-state uses this state directory; stop it, or start it with --shared-state too")]
+    OfOneServer(PathBuf),
+    #[error(
+        "{0}: this state directory belongs to servers with --shared-state, and {1} has its lease; use --shared-state too, \
+         or stop them all and remove {0}/lease"
+    )]
+    OfHeads(PathBuf, String),
+    #[error("{0}: there is no such directory; is the shared storage mounted? If it is, run `install -d -m 700 {0}`")]
+    NotMounted(PathBuf),
     #[error("state directory {0} is accessible by other users (mode {1:04o}) and holds keys; run `chmod 700 {0}`")]
     Accessible(PathBuf, u32),
     #[error("{0} is accessible by other users (mode {1:04o}) and holds a key; run `chmod 600 {0}`")]
@@ -33,20 +44,17 @@ pub enum StateError {
 impl StateDirectory {
     pub(super) fn open(path: &Path) -> Result<Self, StateError> {
         create(path)?;
-        let lock_path = path.join("lock");
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
-        let lock = lock.map_err(|source| StateError::Io { path: lock_path.clone(), source })?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(StateDirectory { path: path.to_owned(), _lock: Some(lock) }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(StateError::Busy(path.to_owned())),
-            Err(error) => Err(StateError::Io { path: lock_path, source: error.into() }),
+        let lock = lock(path, FlockOperation::NonBlockingLockExclusive);
+        // Not every shared storage has locks that all heads see, so their lease counts too.
+        match lease::holder(path).map_err(|source| StateError::Io { path: path.join("lease"), source })? {
+            Some(head) => Err(StateError::OfHeads(path.to_owned(), head)),
+            None => Ok(StateDirectory { path: path.to_owned(), _lock: Some(lock?.ok_or_else(|| StateError::Busy(path.to_owned()))?) }),
         }
     }
 
     /// The caller holds the lease.
-    pub(super) fn open_shared(path: &Path) -> Result<Self, StateError> {
-        create(path)?;
-        Ok(StateDirectory { path: path.to_owned(), _lock: None })
+    pub(super) fn of_heads(path: &Path) -> Self {
+        StateDirectory { path: path.to_owned(), _lock: None }
     }
 
     /// Authenticates filehandles. Created at the first start, unless `shared` names the key of
@@ -111,11 +119,44 @@ fn parse<const N: usize>(file: File, path: &Path) -> Result<[u8; N], StateError>
     bytes.and_then(|bytes| bytes.as_slice().try_into().ok()).ok_or_else(|| StateError::Malformed(path.to_owned(), 2 * N))
 }
 
-/// Refuses a directory that other users may enter.
-pub(super) fn create(path: &Path) -> Result<(), StateError> {
+/// Heads hold the lock together. None if the storage has no locks: then no server without a lease
+/// starts there either. Creates no directory, because it would lie below a mount point that is empty.
+pub(super) fn lock_for_heads(path: &Path) -> Result<Option<File>, StateError> {
+    match check_mode(path) {
+        Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Err(StateError::NotMounted(path.to_owned()));
+        }
+        checked => checked?,
+    }
+    match lock(path, FlockOperation::NonBlockingLockShared) {
+        Ok(None) => Err(StateError::OfOneServer(path.to_owned())),
+        Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::Unsupported => Ok(None),
+        lock => lock,
+    }
+}
+
+/// None if another process holds a lock that conflicts.
+fn lock(path: &Path, operation: FlockOperation) -> Result<Option<File>, StateError> {
+    let path = path.join("lock");
+    let failed = |source| StateError::Io { path: path.clone(), source };
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(failed)?;
+    match rustix::fs::flock(&file, operation) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+fn create(path: &Path) -> Result<(), StateError> {
     let failed = |source| StateError::Io { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-    let mode = fs::metadata(path).map_err(failed)?.mode() & 0o7777;
+    check_mode(path)
+}
+
+/// Refuses a directory that other users may enter.
+fn check_mode(path: &Path) -> Result<(), StateError> {
+    let metadata = fs::metadata(path).map_err(|source| StateError::Io { path: path.to_owned(), source })?;
+    let mode = metadata.mode() & 0o7777;
     if mode & 0o077 == 0 { Ok(()) } else { Err(StateError::Accessible(path.to_owned(), mode)) }
 }
 
@@ -151,6 +192,37 @@ mod tests {
         let path = directory.path().join("s");
         let _first = StateDirectory::open(&path).unwrap();
         assert!(matches!(StateDirectory::open(&path), Err(StateError::Busy(_))));
+    }
+
+    #[test]
+    fn directory_belongs_to_one_server_or_to_heads() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let server = StateDirectory::open(&path).unwrap();
+        assert!(matches!(lock_for_heads(&path), Err(StateError::OfOneServer(_))));
+        drop(server);
+        let heads = [lock_for_heads(&path).unwrap(), lock_for_heads(&path).unwrap()];
+        assert!(matches!(StateDirectory::open(&path), Err(StateError::Busy(_))));
+        drop(heads);
+        // Without a lock that reaches other machines.
+        let record = |tenure| format!("vouch export lease 1\nepoch 3\nhead a\nprocess {:016x}\nrenewal 0\ntenure {tenure}\nbefore -\n", 7);
+        fs::create_dir(path.join("lease")).unwrap();
+        for tenure in ["claimed", "active"] {
+            fs::write(path.join("lease/epoch-3"), record(tenure)).unwrap();
+            assert!(matches!(StateDirectory::open(&path), Err(StateError::OfHeads(_, head)) if head == "a"), "{tenure}");
+        }
+        fs::write(path.join("lease/epoch-3"), "damaged").unwrap();
+        assert!(matches!(StateDirectory::open(&path), Err(StateError::Io { .. })));
+        fs::write(path.join("lease/epoch-3"), record("released")).unwrap();
+        StateDirectory::open(&path).unwrap();
+    }
+
+    #[test]
+    fn heads_create_no_state_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        assert!(matches!(lock_for_heads(&path), Err(StateError::NotMounted(_))));
+        assert!(!path.exists());
     }
 
     #[test]

@@ -178,7 +178,9 @@ fn code_of_export(error: &ExportError) -> Code {
         ExportError::Audit(error) => code_of_trail(error),
         ExportError::Sources(_)
         | ExportError::State(StateError::Accessible(..) | StateError::AccessibleKey(..) | StateError::Malformed(..)) => Code::BadInput,
-        ExportError::State(StateError::Busy(_)) | ExportError::Lease(LeaseError::Lost(_)) => Code::Busy,
+        ExportError::State(StateError::Busy(_) | StateError::OfOneServer(_) | StateError::OfHeads(..))
+        | ExportError::Lease(LeaseError::Lost(_)) => Code::Busy,
+        ExportError::State(StateError::NotMounted(_)) => Code::NotFound,
         ExportError::Lease(LeaseError::Name(_)) => Code::Usage,
         ExportError::Lease(LeaseError::Uncoherent(_)) => Code::BadInput,
         ExportError::Idmap { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,

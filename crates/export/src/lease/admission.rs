@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,8 +49,17 @@ pub fn admit(listener: &TcpListener) -> io::Result<()> {
     }
 }
 
+/// Clients get no answer from this socket until the head serves next. A client that was accepted
+/// before would have to be reset.
+///
+/// # Errors
+/// The socket's options cannot be changed.
+pub fn ignore_attempts(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).attach_filter(&[SockFilter::new(RETURN, 0, 0, KEPT_LEN)])
+}
+
 fn ignore(listener: &TcpListener) -> io::Result<()> {
-    SockRef::from(listener).attach_filter(&[SockFilter::new(RETURN, 0, 0, KEPT_LEN)])?;
+    ignore_attempts(listener)?;
     listener.set_nonblocking(true)?;
     // These clients try again at once.
     while let Ok((queued, _)) = listener.accept() {

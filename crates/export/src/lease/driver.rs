@@ -1,5 +1,6 @@
 //! Carries out the steps of the protocol.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::thread;
@@ -14,6 +15,8 @@ use super::serving_right::clock_ns;
 use super::store::LeaseStore;
 use super::times::LeaseTimes;
 use super::{LeaseError, SharedState};
+use crate::error::ExportError;
+use crate::state_directory;
 
 pub(super) struct LeaseDriver {
     pub(super) machine: LeaseMachine,
@@ -22,13 +25,16 @@ pub(super) struct LeaseDriver {
     fence_program: Vec<String>,
     fence: Option<FenceRun>,
     lines: Throttle,
+    /// Keeps out a server that does not share the state directory.
+    _lock: Option<File>,
 }
 
 impl LeaseDriver {
-    pub(super) fn open(shared: &SharedState, state: &Path) -> Result<Self, LeaseError> {
+    pub(super) fn open(shared: &SharedState, state: &Path) -> Result<Self, ExportError> {
         if !is_head_name(&shared.head) {
-            return Err(LeaseError::Name(shared.head.clone()));
+            return Err(LeaseError::Name(shared.head.clone()).into());
         }
+        let lock = state_directory::lock_for_heads(state)?;
         let mut process = [0; 8];
         let failed = |error: getrandom::Error| LeaseError::System { doing: "randomness", source: io::Error::other(error.to_string()) };
         getrandom::fill(&mut process).map_err(failed)?;
@@ -40,7 +46,8 @@ impl LeaseDriver {
         };
         let (times, store) = (LeaseTimes::of(shared.lease), LeaseStore::open(state, &shared.head, process)?);
         let machine = LeaseMachine::new(shared.head.clone(), process, times, fencing);
-        Ok(LeaseDriver { machine, store, times, fence_program: shared.fence.clone(), fence: None, lines: Throttle::of_lines() })
+        let (fence_program, lines) = (shared.fence.clone(), Throttle::of_lines());
+        Ok(LeaseDriver { machine, store, times, fence_program, fence: None, lines, _lock: lock })
     }
 
     /// One step. A step without work sleeps for [`SLICE`] at most. Returns the loss of a head that

@@ -36,11 +36,12 @@ mod times;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use admission::admit;
+pub use admission::{admit, ignore_attempts};
 pub(crate) use guarded_disk::{GuardedDisk, GuardedFile};
 pub use renewal::HeldLease;
 pub(crate) use serving_right::ServingRight;
 pub use standby::wait_for_lease;
+pub(crate) use store::holder;
 
 /// Options of a head that shares its state directory with other heads.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ pub enum LeaseError {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{doing}: {source}")]
     System { doing: &'static str, source: std::io::Error },
+    #[error("{0} operations hang in the exported file systems; the lease is not released, and the next head waits until it ends")]
+    Unfinished(usize),
     #[error("this head has lost the lease of the shared state directory: {0}")]
     Lost(&'static str),
 }

@@ -23,7 +23,7 @@ use crate::error::ExportError;
 use crate::monitoring::operation_metrics::line;
 use crate::monitoring::status::{HeadRole, HeadStatus, SiteStatus, Status};
 use crate::privileges;
-use crate::state_directory::{self, control_path};
+use crate::state_directory::control_path;
 
 /// Returns when this head may serve. `notify` gets a line when the head that serves changes. Call it
 /// before any thread starts: the fencing program gets the privileges of this thread.
@@ -31,7 +31,6 @@ use crate::state_directory::{self, control_path};
 /// # Errors
 /// The state directory, the name of the head, or a socket for status requests is unusable.
 pub fn wait_for_lease(config: &ExportConfig, shared: &SharedState, mut notify: impl FnMut(&str)) -> Result<HeldLease, ExportError> {
-    state_directory::create(&config.state)?;
     let mut driver = LeaseDriver::open(shared, &config.state)?;
     let failed = |source| LeaseError::System { doing: "sockets", source };
     let mut admission = Admission::closed(&config.passed).map_err(failed)?;

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::LeaseError;
-use super::record::{Epoch, LeaseRecord};
+use super::record::{Epoch, LeaseRecord, Tenure};
 
 pub(super) struct LeaseStore {
     directory: PathBuf,
@@ -20,7 +20,10 @@ impl LeaseStore {
     pub(super) fn open(state: &Path, head: &str, process: u64) -> Result<Self, LeaseError> {
         let directory = state.join("lease");
         let failed = |source| LeaseError::Io { path: directory.clone(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
+        match DirBuilder::new().mode(0o700).create(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => {}
+        }
         let kind = rustix::fs::statfs(&directory).map_err(|errno| failed(errno.into()))?.f_type;
         if kind == NFS_SUPER_MAGIC {
             return Err(LeaseError::Uncoherent(directory));
@@ -31,27 +34,11 @@ impl LeaseStore {
 
     /// The record of the highest epoch.
     pub(super) fn latest(&self) -> io::Result<Option<LeaseRecord>> {
-        // A file may disappear between the two steps: the next head removes old ones.
-        for _ in 0..READ_TRIES_MAX {
-            let Some(epoch) = self.epochs()?.into_iter().max() else { return Ok(None) };
-            if let Some(record) = self.read(epoch)? {
-                return Ok(Some(record));
-            }
-        }
-        Err(io::Error::other("the highest epoch has no record"))
+        latest(&self.directory)
     }
 
     pub(super) fn read(&self, epoch: Epoch) -> io::Result<Option<LeaseRecord>> {
-        let path = self.path(epoch);
-        let mut text = String::new();
-        match File::open(&path).and_then(|file| file.take(RECORD_LEN_MAX).read_to_string(&mut text)) {
-            Ok(_) => match LeaseRecord::parse(&text).filter(|record| record.epoch == epoch) {
-                Some(record) => Ok(Some(record)),
-                None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: not a lease record", path.display()))),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        read(&self.directory, epoch)
     }
 
     /// Returns false if the epoch is taken.
@@ -74,22 +61,12 @@ impl LeaseStore {
 
     /// For the head that serves in `epoch`. What stays is removed by the next head.
     pub(super) fn remove_before(&self, epoch: Epoch) {
-        let earlier = self.epochs().into_iter().flatten().filter(|other| *other < epoch);
+        let earlier = epochs(&self.directory).into_iter().flatten().filter(|other| *other < epoch);
         earlier.for_each(|other| drop(fs::remove_file(self.path(other))));
     }
 
-    fn epochs(&self) -> io::Result<Vec<Epoch>> {
-        let mut epochs = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
-            let name = entry?.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse().ok());
-            epochs.extend(number.map(Epoch));
-        }
-        Ok(epochs)
-    }
-
     fn path(&self, epoch: Epoch) -> PathBuf {
-        self.directory.join(format!("{PREFIX}{epoch}"))
+        path(&self.directory, epoch)
     }
 
     fn write_scratch(&self, record: &LeaseRecord) -> io::Result<()> {
@@ -109,6 +86,53 @@ impl Drop for LeaseStore {
     }
 }
 
+/// The head that has a lease of this state directory and has not released it.
+pub(crate) fn holder(state: &Path) -> io::Result<Option<String>> {
+    match latest(&state.join("lease")) {
+        Ok(record) => Ok(record.filter(|record| record.tenure != Tenure::Released).map(|record| record.head)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn latest(directory: &Path) -> io::Result<Option<LeaseRecord>> {
+    // A file may disappear between the two steps: the next head removes old ones.
+    for _ in 0..READ_TRIES_MAX {
+        let Some(epoch) = epochs(directory)?.into_iter().max() else { return Ok(None) };
+        if let Some(record) = read(directory, epoch)? {
+            return Ok(Some(record));
+        }
+    }
+    Err(io::Error::other("the highest epoch has no record"))
+}
+
+fn read(directory: &Path, epoch: Epoch) -> io::Result<Option<LeaseRecord>> {
+    let path = path(directory, epoch);
+    let mut text = String::new();
+    match File::open(&path).and_then(|file| file.take(RECORD_LEN_MAX).read_to_string(&mut text)) {
+        Ok(_) => match LeaseRecord::parse(&text).filter(|record| record.epoch == epoch) {
+            Some(record) => Ok(Some(record)),
+            None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: not a lease record", path.display()))),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn epochs(directory: &Path) -> io::Result<Vec<Epoch>> {
+    let mut epochs = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse().ok());
+        epochs.extend(number.map(Epoch));
+    }
+    Ok(epochs)
+}
+
+fn path(directory: &Path, epoch: Epoch) -> PathBuf {
+    directory.join(format!("{PREFIX}{epoch}"))
+}
+
 const PREFIX: &str = "epoch-";
 
 const READ_TRIES_MAX: usize = 10;
@@ -121,11 +145,18 @@ const NFS_SUPER_MAGIC: i64 = 0x6969;
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Tenure;
     use super::*;
 
     fn record(epoch: u64, head: &str, renewal: u64) -> LeaseRecord {
-        LeaseRecord { epoch: Epoch(epoch), head: head.into(), process: 1, renewal, tenure: Tenure::Claimed, before: Vec::new(), lease_ms: None }
+        LeaseRecord {
+            epoch: Epoch(epoch),
+            head: head.into(),
+            process: 1,
+            renewal,
+            tenure: Tenure::Claimed,
+            before: Vec::new(),
+            lease_ms: None,
+        }
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Server {
         let descriptors = raise_descriptor_limit().map_err(system("limit on open files"))?;
         config.limits.connections_max = config.limits.connections_max.min(limits::connections_max(descriptors));
         let right = lease.as_ref().map(|lease| lease.right().clone());
-        let state = if right.is_some() { StateDirectory::open_shared(&config.state)? } else { StateDirectory::open(&config.state)? };
+        let state = if right.is_some() { StateDirectory::of_heads(&config.state) } else { StateDirectory::open(&config.state)? };
         let (recovery, boot, recovered) = RecoveryStore::open(&state.recovery_path(), right.as_ref(), wall_nanos())?;
 
         let (domain, accounts) = open_accounts(&mut config, hooks.names)?;

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use vouch_daemon::{runtime_directory, service_manager};
 use vouch_export::{
     AuditConfig, ExportConfig, ExportError, ExportList, GroupSource, HeldLease, IdentityLives, Limits, Server, SharedState, Source,
-    TlsConfig, TlsFiles, UnknownPrincipal, admit, wait_for_lease,
+    TlsConfig, TlsFiles, UnknownPrincipal, admit, ignore_attempts, wait_for_lease,
 };
 
 use vouch_krb5_seal::Kernels;
@@ -74,14 +74,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     filehandle_key: Option<PathBuf>,
     /// Share the state directory with other heads on other machines: one serves, the others are
-    /// standbys. The directory and the exports must be on storage that all heads see alike.
+    /// standbys. The directory must exist. It and the exports must be on storage that all heads see
+    /// alike.
     #[arg(long, help_heading = "Failover")]
     shared_state: bool,
     /// Name of this head, unlike those of the others; the default is the host name.
     #[arg(long, value_name = "NAME", global = true, help_heading = "Failover")]
     head: Option<String>,
     /// A head that cannot renew its record on the shared storage for this time stops and ends. A
-    /// standby waits for it and a tenth more.
+    /// standby waits for it and a tenth more; if heads have different values, for the longer one.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_state_lease, requires = "shared_state", help_heading = "Failover")]
     state_lease: Duration,
     /// Program and arguments, without a shell. It switches the head named in VOUCH_FENCE_HEAD off and
@@ -243,7 +244,7 @@ fn wait_for_turn(config: &mut ExportConfig) -> Outcome<Option<HeldLease>> {
         return Ok(None);
     };
     for address in std::mem::take(&mut config.listen) {
-        let bound = vouch_daemon::listener::bind_before_address_is_here(address);
+        let bound = vouch_daemon::listener::bind_before_address_is_here(address, ignore_attempts);
         config.passed.push(Arc::new(bound.map_err(|source| ExportError::Listen { address, source })?));
     }
     let lease = wait_for_lease(config, &shared, service_manager::ready)?;

@@ -75,6 +75,7 @@ fn clients_process() {
 
 fn run_faults(network: Network, set_up: &str, faults: &[Fault]) {
     let world = Arc::new(TestSite::with_directories(&["data"]));
+    world.state_directory("shared");
     let public = world.run_ok(["audit", "keygen", "trail"]);
     let mut options = vec!["--state-lease", "2s", "--audit", "trail", "--audit-policy", "block"].into_iter().map(str::to_owned).collect();
     if set_up == "fence" {

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -32,6 +33,11 @@ impl TestSite {
         let world = TestSite::new();
         names.iter().for_each(|name| std::fs::create_dir(world.path(name)).expect("a directory"));
         world
+    }
+
+    /// Of heads, which do not create it.
+    pub(crate) fn state_directory(&self, name: &str) {
+        std::fs::DirBuilder::new().mode(0o700).create(self.path(name)).expect("a directory");
     }
 
     pub(crate) fn published() -> TestSite {

@@ -1,5 +1,6 @@
+use std::fs::DirBuilder;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
 use vouch_audit::Record;
@@ -126,6 +127,7 @@ impl Export {
             .arg(path("trail"))
             .env("VOUCH_RUNTIME_DIR", path("runtime"));
         if let Some(head) = self.options.head {
+            DirBuilder::new().recursive(true).mode(0o700).create(path("state")).expect("a directory");
             command.args(["--shared-state", "--head", head]);
         }
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).expect("a file");

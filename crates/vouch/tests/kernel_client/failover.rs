@@ -1,6 +1,7 @@
 //! Two heads in network namespaces, with one state directory and one address: a mounted client whose
 //! server fails.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -70,7 +71,9 @@ impl Pair {
             ip(&format!("-n {namespace} link set eth0 up"));
         }
         let active = Active { head: 0, epoch: 0 };
-        let mut pair = Pair { files: ExportFiles::create(), address, port: free_port(), namespaces, bridge, heads: [None, None], active };
+        let files = ExportFiles::create();
+        std::fs::DirBuilder::new().mode(0o700).create(files.root().join("state")).expect("a directory");
+        let mut pair = Pair { files, address, port: free_port(), namespaces, bridge, heads: [None, None], active };
         pair.heads = [0, 1].map(|head| Some(pair.spawn(head)));
         pair.wait_for_next_epoch();
         pair

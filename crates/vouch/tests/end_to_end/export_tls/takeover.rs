@@ -33,6 +33,7 @@ fn clients_over_tls_reclaim_after_takeover() {
     let (world, authority) = site();
     authority.issue(&world, "node", Holder::default());
     std::fs::create_dir(world.path("shared")).expect("a directory");
+    world.state_directory("exporting");
     let addresses = [0; 2].map(|_| SocketAddr::from(([127, 0, 0, 1], free_port())));
     let first = start_head(&world, "a", addresses[0]);
     assert!(eventually(Duration::from_secs(60), || is_active(&world, "a")), "{}", read_log(&world));

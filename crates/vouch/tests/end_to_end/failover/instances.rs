@@ -27,6 +27,7 @@ fn served(address: SocketAddr) -> Vec<u8> {
 #[test]
 fn instances_of_one_machine_serve_their_own_exports_and_a_standby_takes_one_over() {
     let world = TestSite::with_directories(&["data1", "data2"]);
+    ["state1", "state2"].iter().for_each(|name| world.state_directory(name));
     world.write("data1/name", "first");
     world.write("data2/name", "second");
     let port = free_port();
@@ -61,4 +62,23 @@ fn head_of_a_shared_directory_needs_a_plain_name_and_a_usable_lease() {
     for wrong in [&["--shared-state", "--state-lease", "10ms"][..], &["--fence", "/bin/true"], &["--shared-state", "--fence-required"]] {
         assert_eq!(world.run([&export[..], wrong].concat()).status.code(), Some(2), "{wrong:?}");
     }
+}
+
+#[test]
+fn state_directory_serves_one_server_or_heads_and_is_not_created_for_heads() {
+    let world = TestSite::with_directories(&["data"]);
+    let addresses = [1, 2].map(|host| SocketAddr::from(([127, 0, 0, host], free_port())));
+    let listen = addresses.map(|address| address.to_string());
+    let export = ["export", "--dir", "data", "--state", "state", "--listen"];
+    let alone = [&export[..], &[&listen[0]]].concat();
+    let shared = [&export[..], &[&listen[1], "--shared-state", "--head", "a"]].concat();
+    world.expect_err(4, &shared, &["state", "is the shared storage mounted?"]);
+    assert!(!world.path("state").exists());
+    let mut server = Export::spawn(&mut world.command(&alone), addresses[0]);
+    world.expect_err(8, &shared, &["a server without --shared-state uses this state directory"]);
+    server.terminate();
+    let head = Export::spawn(&mut world.command(&shared), addresses[1]);
+    world.expect_err(8, &alone, &["belongs to servers with --shared-state", "a has its lease"]);
+    drop(head);
+    world.expect_err(8, &alone, &["remove state/lease"]);
 }

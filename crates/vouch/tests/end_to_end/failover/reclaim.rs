@@ -45,6 +45,7 @@ impl Share {
 fn clients_reclaim_all_opens_and_locks_within_one_grace_period() {
     let total: usize = std::env::var("VOUCH_TEST_RECLAIMS").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
     let (world, share) = (TestSite::with_directories(&["data"]), Share::of_each_client(total));
+    world.state_directory("shared");
     for number in 0..CLIENTS * share.files {
         world.write(&format!("data/f{number}"), "x");
     }
