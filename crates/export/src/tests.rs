@@ -68,7 +68,7 @@ struct Running {
     driver: std::sync::Weak<Driver>,
     state: PathBuf,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), ExportError>>>,
     _directory: tempfile::TempDir,
 }
 
@@ -118,9 +118,11 @@ impl Running {
         let (ready, wait) = std::sync::mpsc::channel();
         let asked = stop.clone();
         let thread = thread::spawn(move || {
-            let server = Server::open_with(config, seams, None).unwrap();
+            let shared = config.shared.clone();
+            let lease = shared.map(|shared| wait_for_lease(&config, &shared, |_| ()).unwrap());
+            let server = Server::open_with(config, seams, lease).unwrap();
             ready.send((server.addresses()[0], Arc::downgrade(&server.driver))).unwrap();
-            server.run(|| asked.load(Ordering::SeqCst)).unwrap();
+            server.run(|| asked.load(Ordering::SeqCst))
         });
         let (address, driver) = wait.recv().unwrap();
         Running { address, driver, state, stop, thread: Some(thread), _directory: directory }
@@ -140,6 +142,11 @@ impl Running {
         socket
     }
 
+    fn stop(&mut self) -> Result<(), ExportError> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap())
+    }
+
     fn status(&self) -> Status {
         let status = status_client::ask(&state_directory::control_path(&self.state, None)).unwrap();
         serde_json::from_value(status.detail).unwrap()
@@ -152,7 +159,7 @@ impl Drop for Running {
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
             if !thread::panicking() {
-                ended.unwrap();
+                ended.unwrap().unwrap();
             }
         }
     }

@@ -122,6 +122,11 @@ impl Pool {
         (state.waiting, state.threads)
     }
 
+    pub(crate) fn running(&self) -> usize {
+        self.shared.state.lock().running
+    }
+
+    /// Tasks that run are not interrupted.
     pub(crate) fn stop(&self) {
         let work = {
             let mut state = self.shared.state.lock();

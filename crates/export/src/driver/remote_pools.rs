@@ -30,6 +30,10 @@ impl RemotePools {
         self.pools.lock().values().map(|pool| pool.load().1).sum()
     }
 
+    pub(crate) fn running(&self) -> usize {
+        self.pools.lock().values().map(|pool| pool.running()).sum()
+    }
+
     pub(crate) fn stop(&self) {
         self.pools.lock().values().for_each(|pool| pool.stop());
     }

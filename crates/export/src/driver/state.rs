@@ -106,6 +106,11 @@ impl Driver {
         self.right.as_ref().is_none_or(|right| right.is_valid())
     }
 
+    /// Operations that a pool carries out. They may hang in the kernel.
+    pub(crate) fn running_operations(&self) -> usize {
+        self.pool.running() + self.names.running() + self.remote.running()
+    }
+
     pub(crate) fn connection(&self, id: ConnectionId) -> Option<Arc<Connection>> {
         self.connections.lock().get(&id).cloned()
     }

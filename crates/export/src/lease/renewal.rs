@@ -63,6 +63,12 @@ impl HeldLease {
         })
     }
 
+    /// The next head waits until the lease ends. Then the kernel kills this process if it still runs.
+    pub(crate) fn abandon(self) {
+        self.right.end();
+        self.is_released.store(true, Ordering::Release);
+    }
+
     /// Lets the next head serve at once. The caller has stopped all work of the server.
     pub(crate) fn release(self) {
         self.is_released.store(true, Ordering::Release);
@@ -92,11 +98,11 @@ impl Renewer {
                 Loss::Expired => tracing::error!("the lease of the shared state directory could not be renewed in time"),
                 Loss::TakenOver => tracing::error!("another head has taken over the shared state directory"),
             }
-            // It stays armed: the process must not outlive the lease.
-            std::mem::forget(timer);
-            return;
+            return keep_armed(timer);
         }
-        self.release();
+        if !self.release() {
+            keep_armed(timer);
+        }
     }
 
     fn step(&mut self, timer: &mut KillTimer) -> Result<(), Loss> {
@@ -116,12 +122,21 @@ impl Renewer {
     }
 
     /// The kernel still kills the process if the storage hangs.
-    fn release(&self) {
-        let Some(record) = self.driver.machine.release().filter(|_| self.right.is_valid()) else { return };
+    fn release(&self) -> bool {
+        let Some(record) = self.driver.machine.release().filter(|_| self.right.is_valid()) else { return false };
         self.right.end();
         match self.driver.store.renew(&record) {
             Ok(()) => tracing::info!("the lease of the shared state directory is released"),
-            Err(error) => tracing::warn!(%error, "the lease cannot be released; the next head waits until it runs out"),
+            Err(error) => {
+                tracing::warn!(%error, "the lease cannot be released; the next head waits until it runs out");
+                return false;
+            }
         }
+        true
     }
+}
+
+/// The process must not outlive the lease.
+fn keep_armed(timer: KillTimer) {
+    std::mem::forget(timer);
 }

@@ -2,7 +2,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -12,7 +12,7 @@ use crate::clock;
 use crate::driver::Driver;
 use crate::error::ExportError;
 use crate::hosts::refresh::RefreshSchedule;
-use crate::lease::HeldLease;
+use crate::lease::{HeldLease, LeaseError};
 use crate::limits::TLS_CHECK_MS;
 use crate::transport::accept;
 use crate::worker::Worker;
@@ -47,11 +47,15 @@ impl Server {
             thread.join().map_err(|_| ExportError::ThreadEnded)?.map_err(system)?;
         }
         stop_pools(&driver);
+        let unfinished = if self.lease.is_some() { wait_for_operations(&driver) } else { 0 };
+        driver.recovery.stop();
         self.reloader.accounts.stop();
         driver.audit.iter().for_each(|audit| audit.stop());
         let halted = driver.audit.as_ref().is_some_and(|audit| audit.has_halted());
         self.opener.iter().for_each(|opener| opener.flush());
-        self.lease.take().into_iter().for_each(HeldLease::release);
+        if let Some(lease) = self.lease.take() {
+            end_lease(lease, unfinished)?;
+        }
         tracing::info!("stopped");
         match (ended, halted) {
             (true, _) => Err(ExportError::ThreadEnded),
@@ -120,10 +124,31 @@ fn stop_pools(driver: &Driver) {
     driver.names.stop();
     driver.remote.stop();
     driver.gss.iter().for_each(|gss| gss.stop());
-    driver.recovery.stop();
+}
+
+/// Returns the number of those that do not end in time.
+fn wait_for_operations(driver: &Driver) -> usize {
+    let until = Instant::now() + driver.limits.drain_max;
+    while driver.running_operations() > 0 && Instant::now() < until {
+        thread::sleep(OPERATIONS_POLL);
+    }
+    driver.running_operations()
+}
+
+/// After a release, the next head serves at once. An operation that hangs in the kernel could still
+/// change files then, so the next head has to wait and to fence this one.
+fn end_lease(lease: HeldLease, unfinished: usize) -> Result<(), LeaseError> {
+    if unfinished == 0 {
+        lease.release();
+        return Ok(());
+    }
+    lease.abandon();
+    Err(LeaseError::Unfinished(unfinished))
 }
 
 const STOP_POLL: Duration = Duration::from_millis(100);
+
+const OPERATIONS_POLL: Duration = Duration::from_millis(10);
 
 const ENGINE_TICK_MS: u64 = 1000;
 

@@ -1,13 +1,15 @@
 //! A head whose lease has ended sends nothing and writes nothing.
 
 use std::io::Read as _;
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt as _;
 
 use redb::StorageBackend as _;
 use vouch_audit::trail::Disk as _;
 
-use crate::lease::{GuardedDisk, GuardedFile, ServingRight};
+use super::blocking::{Gate, Slow, compound, lookup, until};
+use super::*;
+use crate::lease::{GuardedDisk, GuardedFile, LeaseError, ServingRight};
 use crate::memory_quota::Quotas;
 use crate::transport::connection::{Connection, Side};
 use crate::transport::inbox::Inbox;
@@ -55,4 +57,43 @@ fn no_write_begins_after_the_end() {
     for name in ["database", "segment"] {
         assert_eq!(std::fs::read(directory.path().join(name)).unwrap(), b"before");
     }
+}
+
+/// The tenure in the record after an orderly stop of a head. `is_hung`: an operation hangs.
+fn tenure_after_stop(is_hung: bool) -> (Result<(), ExportError>, String) {
+    let (files, gate) = (MemoryFs::new(), Gate::default());
+    let passed = gate.clone();
+    files.set_remote();
+    files.set_fault(move |_, _| {
+        passed.pass();
+        None
+    });
+    let change = |config: &mut ExportConfig| {
+        std::fs::DirBuilder::new().mode(0o700).create(&config.state).unwrap();
+        let lease = Duration::from_secs(3600);
+        config.shared = Some(SharedState { head: "a".into(), lease, fence: Vec::new(), is_fence_required: false });
+        config.limits.drain_max = Duration::from_millis(if is_hung { 50 } else { 60_000 });
+    };
+    let mut server = blocking::start(change, &files, &Slow::default(), &Slow::default());
+    let mut client = server.connect();
+    gate.set_closed(is_hung);
+    client.write_all(&compound(1, &[vouch_nfs4::op::Args::Putrootfh, lookup("data"), lookup("name")])).unwrap();
+    if is_hung {
+        until("the operation hangs", || gate.waiting().0 == 1);
+    } else {
+        read_record(&mut client);
+    }
+    let ended = server.stop();
+    let record = std::fs::read_to_string(server.state.join("lease/epoch-1")).unwrap();
+    gate.set_closed(false);
+    (ended, record.lines().find_map(|line| line.strip_prefix("tenure ")).unwrap().to_owned())
+}
+
+#[test]
+fn orderly_stop_releases_the_lease_unless_an_operation_hangs() {
+    let (ended, tenure) = tenure_after_stop(false);
+    assert_eq!((ended.is_ok(), &*tenure), (true, "released"));
+    let (ended, tenure) = tenure_after_stop(true);
+    assert!(matches!(ended, Err(ExportError::Lease(LeaseError::Unfinished(1)))), "{ended:?}");
+    assert_eq!(tenure, "active");
 }
