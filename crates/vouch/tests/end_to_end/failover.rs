@@ -4,6 +4,7 @@
 //! `VOUCH_TEST_FAILOVERS`: number of faults. `VOUCH_TEST_FAILOVER_KILLS`: so many kills, and no other
 //! fault.
 
+mod agent;
 mod heads;
 mod instances;
 mod keepalived;
