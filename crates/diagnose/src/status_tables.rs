@@ -226,7 +226,7 @@ fn jobs_agents(machine: &MachineStatus, now_s: u64) -> String {
             agent.renewals_failed.to_string(),
             agent.refused.to_string(),
             logged(daemon),
-            text(&agent.brokers.join(", ")),
+            text(&agent.broker),
         ]
     });
     let heading = ["NODE", "STATE", "JOBS", "USERS", "NO TICKETS", "NEXT END", "FAILED RENEWALS", "REFUSED", "ERRORS/H", "BROKER"];

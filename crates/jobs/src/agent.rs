@@ -30,8 +30,8 @@ pub use report::{AgentReport, AgentStatus};
 use state::StateFile;
 
 pub struct AgentConfig {
-    /// Host and port of the broker; several are tried in this order.
-    pub brokers: Vec<(String, u16)>,
+    /// Host and port of the broker.
+    pub broker: (String, u16),
     /// This node as the scheduler names it.
     pub node: NodeName,
     pub principal: String,
@@ -51,6 +51,8 @@ pub struct Agent {
     /// Wakes the renewal: a job has begun or ended.
     changed: Condvar,
     change_lock: Mutex<bool>,
+    /// Held while the broker is told of removed tickets.
+    reports: Mutex<()>,
     clock: Clock,
     link: Box<dyn BrokerLink>,
     /// Of the broker.
@@ -65,8 +67,8 @@ impl Agent {
     /// # Errors
     /// If the state cannot be read, or the pattern of caches is none.
     pub fn open(config: AgentConfig) -> Result<Self, Error> {
-        let AgentConfig { brokers, principal, keytab, .. } = &config;
-        let link = NetworkLink { brokers: brokers.clone(), principal: principal.clone(), keytab: keytab.clone() };
+        let AgentConfig { broker, principal, keytab, .. } = &config;
+        let link = NetworkLink { broker: broker.clone(), principal: principal.clone(), keytab: keytab.clone() };
         Self::with_parts(config, Clock::system(), Box::new(link))
     }
 
@@ -80,6 +82,7 @@ impl Agent {
             state,
             changed: Condvar::new(),
             change_lock: Mutex::new(false),
+            reports: Mutex::new(()),
             clock,
             link,
             outage: Outage::default(),
@@ -100,16 +103,25 @@ impl Agent {
     }
 
     fn try_enter(&self, job: &JobId, expected_uid: Option<u32>) -> Result<(), Error> {
-        let tickets = self.fetch(job)?;
-        if let Some(expected) = expected_uid.filter(|expected| *expected != tickets.uid) {
-            return Err(Error::Refused(format!(
-                "job {job} runs as uid {expected} here, but user {} has uid {} at the broker",
-                tickets.user, tickets.uid
-            )));
-        }
-        self.put(job, tickets)?;
+        let (prolog, has_left) = {
+            let mut accounts = self.accounts.lock();
+            (accounts.begin_prolog(job), accounts.left.iter().any(|(left, _)| left == job))
+        };
+        // A job may begin here again. A report about its first run must not end the second one.
+        let reported = if has_left { self.report_left() } else { Ok(()) };
+        let entered = reported.and_then(|()| self.fetch(job)).and_then(|tickets| {
+            let put = match expected_uid.filter(|expected| *expected != tickets.uid) {
+                Some(expected) => Err(Error::Refused(format!(
+                    "job {job} runs as uid {expected} here, but user {} has uid {} at the broker",
+                    tickets.user, tickets.uid
+                ))),
+                None => self.put(job, Some(prolog), tickets),
+            };
+            put.inspect_err(|error| self.give_up(job, Some(prolog), error))
+        });
+        self.accounts.lock().prologs.remove(&prolog);
         self.wake();
-        Ok(())
+        entered
     }
 
     /// For `vouch check`.
@@ -131,7 +143,7 @@ impl Agent {
     }
 
     /// Removes the tickets of a job that has ended here.
-    fn leave(&self, job: &JobId, why: &str) -> Result<(), Error> {
+    pub(crate) fn leave(&self, job: &JobId, why: &str) -> Result<(), Error> {
         let mut accounts = self.accounts.lock();
         accounts.remove_job(job, why);
         self.remove_unused(&mut accounts)?;
@@ -166,13 +178,22 @@ impl Agent {
     /// Renews and removes until `is_stopped`.
     fn maintain(&self, is_stopped: impl Fn() -> bool) {
         let mut polled: Option<Instant> = None;
+        let mut is_changed = false;
         while !is_stopped() {
-            self.step(polled.is_none_or(|polled| polled.elapsed() >= self.config.poll), &mut polled);
+            let is_poll_due = polled.is_none_or(|polled| polled.elapsed() >= self.config.poll);
+            // At once, so that the broker's trail has the time of the removal.
+            if is_changed
+                && !is_poll_due
+                && let Err(error) = self.report_left()
+            {
+                tracing::warn!("{error}; the broker learns of removed tickets later");
+            }
+            self.step(is_poll_due, &mut polled);
             let mut has_changed = self.change_lock.lock();
             if !*has_changed {
                 self.changed.wait_for(&mut has_changed, TICK);
             }
-            *has_changed = false;
+            is_changed = std::mem::take(&mut *has_changed);
         }
     }
 
@@ -185,6 +206,7 @@ impl Agent {
         logged(self.end_overdue());
         if is_poll_due {
             *polled = Some(Instant::now());
+            self.notice_removed();
             match self.sync() {
                 Err(error @ (Error::Unavailable(_) | Error::Refused(_))) => {
                     tracing::warn!("{error}; it is asked again in {:?}", self.config.poll)
@@ -203,7 +225,10 @@ impl Agent {
     fn renew(&self, uid: u32, job: &JobId) -> Result<(), Error> {
         match self.fetch(job) {
             // A full disk must not make this a busy loop.
-            Ok(tickets) => self.put(job, tickets).inspect_err(|_| self.accounts.lock().retry_later(uid, self.clock.now_s())),
+            Ok(tickets) => self.put(job, None, tickets).inspect_err(|error| {
+                self.accounts.lock().retry_later(uid, self.clock.now_s());
+                self.give_up(job, None, error);
+            }),
             Err(error @ Error::Refused(_)) => {
                 self.note_refusal(job, &error);
                 let Error::Refused(reason) = error else { unreachable!("matched above") };
@@ -221,29 +246,38 @@ impl Agent {
 
     /// Asks the broker which jobs have ended, and tells it which tickets were removed.
     fn sync(&self) -> Result<(), Error> {
-        let (agent, jobs, left) = {
-            let accounts = self.accounts.lock();
-            (accounts.agent.clone(), accounts.jobs.keys().cloned().collect::<Vec<_>>(), accounts.left.clone())
-        };
-        for (job, why) in left {
-            match self.ask(&Request::Left { node: self.config.node.clone(), agent: agent.clone(), job: job.clone(), why: why.clone() }) {
-                Ok(_) | Err(Error::Refused(_)) => {}
-                Err(error) => return Err(error),
-            }
-            let mut accounts = self.accounts.lock();
-            accounts.left.retain(|entry| *entry != (job.clone(), why.clone()));
-            self.state.write(&accounts)?;
-        }
+        self.report_left()?;
+        let jobs: Vec<JobId> = self.accounts.lock().jobs.keys().cloned().collect();
         if jobs.is_empty() {
             return Ok(());
         }
         let (reply, _) = self.ask(&Request::Sync { node: self.config.node.clone(), jobs })?;
         if let Reply::Gone { jobs } = reply {
             for job in jobs {
+                tracing::info!(%job, "the broker says that the job has ended; its tickets are removed");
                 self.leave(&job, "the broker says that the job has ended")?;
             }
         }
         Ok(())
+    }
+
+    /// Tells the broker which tickets were removed.
+    fn report_left(&self) -> Result<(), Error> {
+        let _reporting = self.reports.lock();
+        loop {
+            let (agent, first) = {
+                let accounts = self.accounts.lock();
+                (accounts.agent.clone(), accounts.left.first().cloned())
+            };
+            let Some((job, why)) = first else { return Ok(()) };
+            match self.ask(&Request::Left { node: self.config.node.clone(), agent, job: job.clone(), why: why.clone() }) {
+                Ok(_) | Err(Error::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+            let mut accounts = self.accounts.lock();
+            accounts.left.retain(|entry| (&entry.0, &entry.1) != (&job, &why));
+            self.state.write(&accounts)?;
+        }
     }
 
     fn wake(&self) {

@@ -30,12 +30,21 @@ const BEGIN_S: u64 = 1_800_000_000;
 struct VirtualKdc {
     clock: Clock,
     is_away: Arc<AtomicBool>,
+    minted: Arc<AtomicU64>,
+    interruption: Interruption,
 }
+
+/// Runs while the KDC makes the next ticket.
+type Interruption = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 impl TicketSource for VirtualKdc {
     fn tickets(&self, user: &str, _: &[String], end_s: u64) -> Result<DelegatedTickets, KerberosError> {
         if self.is_away.load(Ordering::Relaxed) {
             return Err(KerberosError { what: "cannot contact any KDC".into(), cure: None, major: 13 << 16, minor: 1 });
+        }
+        self.minted.fetch_add(1, Ordering::Relaxed);
+        if let Some(interrupt) = self.interruption.lock().take() {
+            interrupt();
         }
         let end_s = end_s.min(self.clock.now_s() + 3600);
         Ok(DelegatedTickets { client: user.to_owned(), cache: Zeroizing::new(end_s.to_string().into_bytes()), end_s })
@@ -63,6 +72,8 @@ struct Site {
     files: tempfile::TempDir,
     now_s: Arc<AtomicU64>,
     is_kdc_away: Arc<AtomicBool>,
+    minted: Arc<AtomicU64>,
+    interruption: Interruption,
     link: VirtualLink,
     user: nix::unistd::User,
 }
@@ -73,7 +84,8 @@ impl Site {
         let files = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
         let now_s = Arc::new(AtomicU64::new(BEGIN_S));
-        Site { files, now_s, is_kdc_away: Arc::default(), link: VirtualLink::default(), user }
+        let (minted, interruption) = (Arc::default(), Interruption::default());
+        Site { files, now_s, is_kdc_away: Arc::default(), minted, interruption, link: VirtualLink::default(), user }
     }
 
     fn clock(&self) -> Clock {
@@ -97,13 +109,14 @@ impl Site {
             state: self.path("broker"),
             limits: Limits { uid_min: 0, ..Limits::default() },
         };
-        let kdc = VirtualKdc { clock: self.clock(), is_away: self.is_kdc_away.clone() };
+        let (is_away, minted) = (self.is_kdc_away.clone(), self.minted.clone());
+        let kdc = VirtualKdc { clock: self.clock(), is_away, minted, interruption: self.interruption.clone() };
         *self.link.0.lock() = Some(Broker::with_parts(config, None, self.clock(), Box::new(kdc)).unwrap());
     }
 
     fn agent(&self) -> Agent {
         let config = AgentConfig {
-            brokers: Vec::new(),
+            broker: (String::new(), 0),
             node: NodeName::parse("n1").unwrap(),
             principal: "host/n1@R".into(),
             keytab: PathBuf::new(),
@@ -116,6 +129,23 @@ impl Site {
 
     fn schedule(&self, request: Request) -> Reply {
         self.link.0.lock().as_ref().unwrap().answer_scheduler(request)
+    }
+
+    /// Registers a job of the user on the node.
+    fn begin(&self, job: &JobId, life_s: u64) {
+        let user = UserName::parse(&self.user.name).unwrap();
+        let (nodes, deadline_s) = (vec![NodeName::parse("n1").unwrap()], self.now_s.load(Ordering::Relaxed) + life_s);
+        assert_eq!(self.schedule(Request::Begin { job: job.clone(), user, nodes, deadline_s }), Reply::Done);
+    }
+
+    /// How many nodes have tickets, by the broker's word.
+    fn holder_count(&self) -> usize {
+        let Reply::Jobs { jobs } = self.schedule(Request::List) else { panic!("no list") };
+        jobs.iter().map(|job| job.holders.len()).sum()
+    }
+
+    fn pass(&self, seconds: u64) {
+        self.now_s.fetch_add(seconds, Ordering::Relaxed);
     }
 
     /// End of the tickets in the user's cache. None without a cache.
@@ -138,10 +168,9 @@ fn job_of_thirty_days_has_valid_tickets_in_each_minute() {
     let site = Site::new();
     site.start_broker();
     let mut agent = site.agent();
-    let (job, user) = (JobId::parse("1").unwrap(), UserName::parse(&site.user.name).unwrap());
+    let job = JobId::parse("1").unwrap();
     let end_s = BEGIN_S + 30 * DAY_S;
-    let nodes = vec![NodeName::parse("n1").unwrap()];
-    assert_eq!(site.schedule(Request::Begin { job: job.clone(), user, nodes, deadline_s: end_s }), Reply::Done);
+    site.begin(&job, 30 * DAY_S);
     agent.enter(&job, None).unwrap();
     let (mut seed, mut outage_minutes, mut quiet_minutes, mut outages) = (7, 0, 0, 0);
     let mut last_end_s = 0;
@@ -182,4 +211,73 @@ fn job_of_thirty_days_has_valid_tickets_in_each_minute() {
     assert!(matches!(agent.enter(&job, None), Err(Error::Refused(_))));
     site.link.0.lock().as_ref().unwrap().expire();
     assert_eq!(site.schedule(Request::List), Reply::Jobs { jobs: Vec::new() });
+}
+
+#[test]
+fn tickets_that_arrive_after_the_epilog_are_dropped() {
+    let site = Site::new();
+    site.start_broker();
+    let agent = Arc::new(site.agent());
+    let job = JobId::parse("1").unwrap();
+    site.begin(&job, DAY_S);
+    let end_meanwhile = || {
+        let (agent, job) = (agent.clone(), job.clone());
+        *site.interruption.lock() = Some(Box::new(move || agent.leave(&job, "ended on the node").unwrap()));
+    };
+    // During the prolog.
+    end_meanwhile();
+    assert!(matches!(agent.enter(&job, None), Err(Error::Refused(_))));
+    agent.step(true, &mut None);
+    assert_eq!((site.tickets_end_s(), site.holder_count()), (None, 0));
+    // During a renewal.
+    agent.enter(&job, None).unwrap();
+    assert_eq!(site.holder_count(), 1);
+    site.pass(31 * MINUTE_S);
+    end_meanwhile();
+    agent.step(false, &mut None);
+    assert!(site.interruption.lock().is_none(), "it was renewed");
+    agent.step(true, &mut None);
+    assert_eq!((site.tickets_end_s(), site.holder_count()), (None, 0));
+}
+
+#[test]
+fn report_of_the_first_run_does_not_end_a_job_that_is_queued_again() {
+    let site = Site::new();
+    site.start_broker();
+    let agent = site.agent();
+    let job = JobId::parse("1").unwrap();
+    site.begin(&job, DAY_S);
+    agent.enter(&job, None).unwrap();
+    agent.leave(&job, "ended on the node").unwrap();
+    assert_eq!(site.schedule(Request::End { job: job.clone() }), Reply::Done);
+    site.begin(&job, DAY_S);
+    agent.enter(&job, None).unwrap();
+    agent.step(true, &mut None);
+    assert_eq!(site.holder_count(), 1);
+}
+
+#[test]
+fn removed_cache_comes_back_and_shorter_tickets_are_fetched_once() {
+    let site = Site::new();
+    site.start_broker();
+    let agent = site.agent();
+    let (short, long) = (JobId::parse("1").unwrap(), JobId::parse("2").unwrap());
+    site.begin(&short, 40 * MINUTE_S);
+    site.begin(&long, DAY_S);
+    for job in [&short, &long] {
+        agent.enter(job, None).unwrap();
+    }
+    let cache = site.path(&format!("cc_{}", site.user.uid));
+    std::fs::remove_file(&cache).unwrap();
+    agent.step(true, &mut None);
+    assert_eq!(site.tickets_end_s(), Some(BEGIN_S + 60 * MINUTE_S));
+    // The remaining job cannot have tickets as long as those in the cache.
+    agent.leave(&long, "ended on the node").unwrap();
+    site.pass(30 * MINUTE_S);
+    let before = site.minted.load(Ordering::Relaxed);
+    for _ in 0..5 {
+        agent.step(false, &mut None);
+    }
+    assert_eq!(site.minted.load(Ordering::Relaxed) - before, 1);
+    assert!(cache.exists());
 }

@@ -80,9 +80,27 @@ impl CachePattern {
         }
     }
 
-    /// Removes what a killed agent has staged. A user can place a file there, which is no loss.
-    pub(super) fn remove_staged(&self, uid: u32) -> Result<(), Error> {
+    /// After a start: puts a cache that a killed agent has recorded into its place, and removes any
+    /// other file that it has staged.
+    pub(super) fn finish(&self, uid: u32, file: Option<&WrittenCache>, previous: Option<&WrittenCache>) -> Result<(), Error> {
         let staged = self.staged_path(uid);
+        if let Some(written) = file.cloned()
+            && (WrittenCache { path: staged.clone(), ..written }).open().map_err(io_at(&staged))?.is_some()
+        {
+            return StagedCache { staged, written, is_installed: false }.install(previous);
+        }
+        self.remove_staged(uid)
+    }
+
+    /// Wipes and removes what a killed agent has staged. A user can place a file there, which is no
+    /// loss.
+    fn remove_staged(&self, uid: u32) -> Result<(), Error> {
+        let staged = self.staged_path(uid);
+        if let Some(file) = open_regular(&staged).map_err(io_at(&staged))?
+            && file.metadata().is_ok_and(|metadata| metadata.nlink() == 1)
+        {
+            wipe(file).map_err(io_at(&staged))?;
+        }
         match std::fs::remove_file(&staged) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_at(&staged)(error)),
             _ => Ok(()),
@@ -129,19 +147,29 @@ impl WrittenCache {
         }
     }
 
+    /// Whether nothing is in its place.
+    pub(super) fn is_missing(&self) -> bool {
+        std::fs::symlink_metadata(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// None if another file is there, or none.
     fn open(&self) -> io::Result<Option<File>> {
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::ISDIR | rustix::io::Errno::NXIO) => {
-                return Ok(None);
-            }
-            other => File::from(other?),
-        };
+        let Some(file) = open_regular(&self.path)? else { return Ok(None) };
         let metadata = file.metadata()?;
-        let is_ours = metadata.is_file() && (metadata.dev(), metadata.ino()) == (self.device, self.inode);
-        Ok(is_ours.then_some(file))
+        Ok(((metadata.dev(), metadata.ino()) == (self.device, self.inode)).then_some(file))
     }
+}
+
+/// None without a regular file of this name.
+fn open_regular(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::ISDIR | rustix::io::Errno::NXIO) => {
+            return Ok(None);
+        }
+        other => File::from(other?),
+    };
+    Ok(file.metadata()?.is_file().then_some(file))
 }
 
 /// Zeros in place of the tickets, on the disk too.
@@ -186,6 +214,43 @@ mod tests {
         new.remove().unwrap();
         assert!(!path.exists());
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn start_after_a_kill_finishes_or_wipes_the_staged_cache() {
+        let directory = tempfile::tempdir().unwrap();
+        let (pattern, (uid, gid)) = (pattern(directory.path()), own_ids());
+        let (path, link) = (directory.path().join(format!("krb5cc_{uid}")), directory.path().join("link"));
+        let killed_with = |bytes: &[u8]| {
+            let staged = pattern.stage(uid, gid, bytes).unwrap();
+            let written = staged.written().clone();
+            std::mem::forget(staged);
+            written
+        };
+        let first = killed_with(b"first");
+        pattern.finish(uid, Some(&first), None).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
+        // The state names the second cache, and the first is still in its place.
+        let second = killed_with(b"second");
+        let mut old = File::open(&path).unwrap();
+        pattern.finish(uid, Some(&second), Some(&first)).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"second");
+        assert_eq!(io::read_to_string(&mut old).unwrap(), "\0\0\0\0\0");
+        // The state does not name the third.
+        killed_with(b"third");
+        let mut staged = File::open(pattern.staged_path(uid)).unwrap();
+        pattern.finish(uid, Some(&second), None).unwrap();
+        assert_eq!(io::read_to_string(&mut staged).unwrap(), "\0\0\0\0\0");
+        assert_eq!(std::fs::read(&path).unwrap(), b"second");
+        // A user's hard link to another file is removed, and the file stays.
+        std::fs::write(&link, "precious").unwrap();
+        std::fs::hard_link(&link, pattern.staged_path(uid)).unwrap();
+        pattern.finish(uid, Some(&second), None).unwrap();
+        assert_eq!(std::fs::read(&link).unwrap(), b"precious");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+        assert!(!second.is_missing());
+        second.remove().unwrap();
+        assert!(second.is_missing());
     }
 
     #[test]

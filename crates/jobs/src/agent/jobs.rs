@@ -31,6 +31,11 @@ pub(super) struct Accounts {
     pub(super) caches: BTreeMap<u32, UserCache>,
     /// Jobs whose tickets were removed, for the broker.
     pub(super) left: Vec<(JobId, String)>,
+    /// Prologs that wait for tickets. An epilog removes those of its job.
+    #[serde(skip)]
+    pub(super) prologs: BTreeMap<u64, JobId>,
+    #[serde(skip)]
+    prolog_count: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,16 +50,30 @@ pub(super) struct UserCache {
     pub(super) file: Option<WrittenCache>,
     pub(super) end_s: u64,
     pub(super) renew_s: u64,
+    /// The cache that `file` replaces, for an agent that is killed before it does so.
+    #[serde(default)]
+    pub(super) previous: Option<WrittenCache>,
 }
 
 impl Accounts {
+    pub(super) fn begin_prolog(&mut self, job: &JobId) -> u64 {
+        self.prolog_count += 1;
+        self.prologs.insert(self.prolog_count, job.clone());
+        self.prolog_count
+    }
+
     pub(super) fn remove_job(&mut self, job: &JobId, why: &str) {
+        self.prologs.retain(|_, waiting| waiting != job);
         if self.jobs.remove(job).is_some() {
-            self.left.push((job.clone(), why.to_owned()));
-            // A broker that is away for long learns of the latest.
-            let excess = self.left.len().saturating_sub(AGENT_JOB_COUNT_MAX);
-            self.left.drain(..excess);
+            self.report_left(job, why);
         }
+    }
+
+    fn report_left(&mut self, job: &JobId, why: &str) {
+        self.left.push((job.clone(), why.to_owned()));
+        // A broker that is away for long learns of the latest.
+        let excess = self.left.len().saturating_sub(AGENT_JOB_COUNT_MAX);
+        self.left.drain(..excess);
     }
 
     /// For each user whose cache is due: the job with the latest deadline.
@@ -81,7 +100,8 @@ impl Accounts {
 
 impl Agent {
     /// Writes the tickets of a job's user. The state names the file before it is in its place.
-    pub(super) fn put(&self, job: &JobId, tickets: Tickets) -> Result<(), Error> {
+    /// `prolog` is given for a job that begins here.
+    pub(super) fn put(&self, job: &JobId, prolog: Option<u64>, tickets: Tickets) -> Result<(), Error> {
         let user = nix::unistd::User::from_name(tickets.user.as_str()).ok().flatten();
         let user = user.ok_or_else(|| Error::NoAccount(format!("user {} is unknown on this node", tickets.user)))?;
         if user.uid.as_raw() != tickets.uid {
@@ -89,24 +109,64 @@ impl Agent {
             return Err(Error::Refused(format!("user {} has uid {here} on this node, but {there} at the broker", tickets.user)));
         }
         let mut accounts = self.accounts.lock();
-        if accounts.jobs.len() >= AGENT_JOB_COUNT_MAX && !accounts.jobs.contains_key(job) {
+        let is_known = accounts.jobs.contains_key(job);
+        // An epilog may have come while the broker was asked.
+        if !is_known && prolog.is_none_or(|number| !accounts.prologs.contains_key(&number)) {
+            return Err(Error::Refused(format!("job {job} has ended on this node in the meantime")));
+        }
+        if accounts.jobs.len() >= AGENT_JOB_COUNT_MAX && !is_known {
             return Err(Error::Refused(format!("this node has {AGENT_JOB_COUNT_MAX} jobs already")));
         }
         accounts.jobs.insert(job.clone(), LocalJob { uid: tickets.uid, deadline_s: tickets.deadline_s });
-        let current = accounts.caches.get(&tickets.uid);
-        // Another job of the user may have brought tickets that live longer.
-        if current.is_some_and(|current| current.file.is_some() && current.end_s > tickets.end_s) {
-            return self.state.write(&accounts);
-        }
-        let previous = current.and_then(|current| current.file.clone());
-        let staged = self.pattern.stage(user.uid.as_raw(), user.gid.as_raw(), &tickets.cache)?;
         let now_s = self.clock.now_s();
         let renew_s = now_s + (tickets.end_s.saturating_sub(now_s) / 2).max(1);
-        accounts.caches.insert(tickets.uid, UserCache { file: Some(staged.written().clone()), end_s: tickets.end_s, renew_s });
+        let unwritten = UserCache { file: None, end_s: tickets.end_s, renew_s: now_s, previous: None };
+        let current = accounts.caches.entry(tickets.uid).or_insert(unwritten);
+        // Another job of the user may have brought tickets that live longer.
+        if current.file.is_some() && current.end_s > tickets.end_s {
+            if current.renew_s <= now_s {
+                current.renew_s = renew_s;
+            }
+            return self.state.write(&accounts);
+        }
+        let previous = current.file.clone();
+        if previous.is_none() {
+            // The state names the user before a file is staged, so that the next start looks for it.
+            self.state.write(&accounts)?;
+        }
+        let staged = self.pattern.stage(user.uid.as_raw(), user.gid.as_raw(), &tickets.cache)?;
+        let file = Some(staged.written().clone());
+        accounts.caches.insert(tickets.uid, UserCache { file, end_s: tickets.end_s, renew_s, previous: previous.clone() });
         self.state.write(&accounts)?;
         staged.install(previous.as_ref())?;
         self.counters.written();
         Ok(())
+    }
+
+    /// Drops tickets that could not be written. The broker takes them for this node's unless it is
+    /// told otherwise.
+    pub(super) fn give_up(&self, job: &JobId, prolog: Option<u64>, error: &Error) {
+        let mut accounts = self.accounts.lock();
+        if let Some(number) = prolog {
+            accounts.prologs.remove(&number);
+        }
+        if !accounts.jobs.contains_key(job) && !accounts.prologs.values().any(|waiting| waiting == job) {
+            accounts.report_left(job, &error.to_string());
+            if let Err(error) = self.state.write(&accounts) {
+                tracing::error!("{error}");
+            }
+        }
+    }
+
+    /// Makes caches that a user has removed due for renewal.
+    pub(super) fn notice_removed(&self) {
+        let now_s = self.clock.now_s();
+        for (uid, cache) in &mut self.accounts.lock().caches {
+            if cache.file.take_if(|file| file.is_missing()).is_some() {
+                tracing::warn!(uid, "the cache was removed by its user; it is written again");
+                cache.renew_s = now_s;
+            }
+        }
     }
 
     /// Removes caches of users without a job here.
@@ -147,11 +207,11 @@ impl Agent {
         self.state.write(&accounts)
     }
 
-    /// After a start: parts of files that an earlier agent has not put into place.
+    /// After a start: files that an earlier agent has not put into place.
     pub(super) fn remove_leftovers(&self) -> Result<(), Error> {
         let mut accounts = self.accounts.lock();
-        for uid in accounts.caches.keys() {
-            self.pattern.remove_staged(*uid)?;
+        for (uid, cache) in &accounts.caches {
+            self.pattern.finish(*uid, cache.file.as_ref(), cache.previous.as_ref())?;
         }
         self.remove_unused(&mut accounts)?;
         self.state.write(&accounts)
@@ -172,7 +232,7 @@ mod tests {
         for (job, deadline_s) in [("1", 100), ("2", 300), ("3", 200)] {
             accounts.jobs.insert(id(job), LocalJob { uid: 1000, deadline_s });
         }
-        accounts.caches.insert(1000, UserCache { file: None, end_s: 60, renew_s: 30 });
+        accounts.caches.insert(1000, UserCache { file: None, end_s: 60, renew_s: 30, previous: None });
         assert_eq!(accounts.due(29), []);
         assert_eq!(accounts.due(30), [(1000, id("2"))]);
         accounts.retry_later(1000, 30);

@@ -23,34 +23,28 @@ pub(crate) trait BrokerLink: Send + Sync {
 }
 
 pub(super) struct NetworkLink {
-    /// Host and port of the broker; several are tried in this order.
-    pub(super) brokers: Vec<(String, u16)>,
+    /// Host and port of the broker.
+    pub(super) broker: (String, u16),
     pub(super) principal: String,
     pub(super) keytab: PathBuf,
 }
 
 impl BrokerLink for NetworkLink {
     fn ask(&self, request: &Request) -> Result<Answer, Error> {
-        let mut failure = Error::Unavailable("no broker is configured".into());
-        for (host, port) in &self.brokers {
-            match self.ask_one(host, *port, request) {
-                Err(error @ Error::Refused(_)) => return Err(error),
-                Err(error) => {
-                    let at = format!("broker {host}:{port}");
-                    failure = match error.kerberos() {
-                        Some(fault) => Error::Kerberos(KerberosError { what: format!("{at}: {}", fault.what), ..fault.clone() }),
-                        None => Error::Unavailable(format!("{at}: {error}")),
-                    };
-                }
-                Ok(answer) => return Ok(answer),
+        let (host, port) = &self.broker;
+        self.exchange(host, *port, request).map_err(|error| {
+            let at = format!("broker {host}:{port}");
+            match error.kerberos() {
+                Some(fault) => Error::Kerberos(KerberosError { what: format!("{at}: {}", fault.what), ..fault.clone() }),
+                None if matches!(error, Error::Refused(_)) => error,
+                None => Error::Unavailable(format!("{at}: {error}")),
             }
-        }
-        Err(failure)
+        })
     }
 }
 
 impl NetworkLink {
-    fn ask_one(&self, host: &str, port: u16, request: &Request) -> Result<Answer, Error> {
+    fn exchange(&self, host: &str, port: u16, request: &Request) -> Result<Answer, Error> {
         // The ticket for the broker stays in this process's memory.
         let source = ClientSource {
             principal: Some(self.principal.clone()),

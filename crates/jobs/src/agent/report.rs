@@ -36,7 +36,7 @@ pub struct AgentStatus {
     pub node: String,
     pub principal: String,
     pub keytab: String,
-    pub brokers: Vec<String>,
+    pub broker: String,
     /// Jobs that run on this node.
     pub jobs: usize,
     /// Users of these jobs.
@@ -81,7 +81,7 @@ impl AgentReport {
             node: agent.config.node.to_string(),
             principal: agent.config.principal.clone(),
             keytab: agent.config.keytab.display().to_string(),
-            brokers: agent.config.brokers.iter().map(|(host, port)| format!("{host}:{port}")).collect(),
+            broker: format!("{}:{}", agent.config.broker.0, agent.config.broker.1),
             jobs,
             users,
             users_without_tickets,

@@ -67,9 +67,11 @@ impl Broker {
                 {
                     is_idle = false;
                     let (broker, acceptor, log) = (self.clone(), acceptor.clone(), log.clone());
+                    // An IPv4 client of an IPv6 socket has the address that exports record.
+                    let address = peer.ip().to_canonical();
                     start(move || {
                         let _slot = slot;
-                        broker.serve_agent(socket, peer.ip(), &acceptor, &log);
+                        broker.serve_agent(socket, address, &acceptor, &log);
                     });
                 }
             }

@@ -1,6 +1,6 @@
 //! Records of a batch job: those of the broker that mints its tickets, and those of exports whose
 //! principal is the job's, whose client is one of the job's nodes, and at whose time the job had
-//! tickets. Two jobs of a user on one node at the same time cannot be told apart.
+//! tickets. Two jobs of a user at one address at the same time cannot be told apart.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,6 +20,7 @@ pub(super) struct JobTickets {
 
 #[derive(Debug)]
 struct Ticket {
+    node: Vec<u8>,
     address: Option<IpAddr>,
     from_ns: u64,
     until_ns: u64,
@@ -33,18 +34,32 @@ impl JobTickets {
         let mut scratch = Vec::new();
         for directory in directories {
             search(directory, &query, false, reading, |hit| {
-                if let Ok(record) = hit.record(&mut scratch)
-                    && record.operation == Act::TicketMinted as u16
-                {
-                    found.principal = record.principal.to_vec();
-                    let until_ns = record.time_ns.saturating_add(record.open_ns.unwrap_or(0));
-                    found.tickets.push(Ticket { address: record.address, from_ns: record.time_ns, until_ns });
+                if let Ok(record) = hit.record(&mut scratch) {
+                    found.add(&record);
                 }
                 true
             })
             .at(directory.display())?;
         }
         Ok(found)
+    }
+
+    /// A record of the job in the broker's trail, oldest first.
+    fn add(&mut self, record: &Record<'_>) {
+        if record.operation == Act::TicketMinted as u16 {
+            self.principal = record.principal.to_vec();
+            self.tickets.push(Ticket {
+                node: record.client.to_vec(),
+                // As exports record an IPv4 address.
+                address: record.address.map(|address| address.to_canonical()),
+                from_ns: record.time_ns,
+                until_ns: record.time_ns.saturating_add(record.open_ns.unwrap_or(0)),
+            });
+        } else if record.operation == Act::TicketWithdrawn as u16 {
+            for ticket in self.tickets.iter_mut().filter(|ticket| ticket.node == record.client) {
+                ticket.until_ns = ticket.until_ns.min(record.time_ns);
+            }
+        }
     }
 
     /// Each record of the job is found once, besides others that `has` refuses.
@@ -74,5 +89,33 @@ impl JobTickets {
             Class::Administrative => record.key == self.key,
             _ => record.principal == self.principal && self.tickets.iter().any(is_in),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operation_belongs_to_the_job_between_mint_and_withdrawal_at_its_node() {
+        let mut job = JobTickets::default();
+        let of_broker = |act: Act, client: &'static [u8], time_ns| Record {
+            class: Class::Administrative,
+            operation: act as u16,
+            principal: b"alice@R",
+            client,
+            open_ns: Some(100),
+            time_ns,
+            ..Record::default()
+        };
+        let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+        job.add(&Record { address: Some(mapped), ..of_broker(Act::TicketMinted, b"n1", 10) });
+        job.add(&Record { address: Some(IpAddr::from([10, 0, 0, 2])), ..of_broker(Act::TicketMinted, b"n2", 20) });
+        job.add(&of_broker(Act::TicketWithdrawn, b"n1", 50));
+        let has = |address: [u8; 4], time_ns| {
+            job.has(&Record { principal: b"alice@R", address: Some(address.into()), time_ns, ..Record::default() })
+        };
+        assert!(has([10, 0, 0, 1], 49) && !has([10, 0, 0, 1], 50) && !has([10, 0, 0, 1], 9));
+        assert!(has([10, 0, 0, 2], 119) && !has([10, 0, 0, 2], 120));
     }
 }

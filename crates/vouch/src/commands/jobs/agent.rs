@@ -26,9 +26,9 @@ use crate::{interrupt, output, when};
                   vouch jobs agent --broker head.example.org --principal host/image.example.org    nodes of one image\n\n\
                   It runs until SIGTERM or SIGINT. Tickets stay then, and the next start takes them over.")]
 pub(super) struct Args {
-    /// Host of the broker; may be repeated.
-    #[arg(long, value_name = "HOST[:PORT]", required = true, value_parser = parse_broker)]
-    broker: Vec<(String, u16)>,
+    /// Host of the broker.
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_broker)]
+    broker: (String, u16),
     /// Name of this node in the scheduler; by default the host name up to its first dot.
     #[arg(long, value_name = "NAME")]
     node: Option<NodeName>,
@@ -68,7 +68,7 @@ pub(super) fn run(args: Args) -> Outcome {
         None => vouch_gss_mit::host_principal(&args.keytab, &host).map_err(|fault| Failure::input("--keytab", fault))?,
     };
     let config =
-        AgentConfig { brokers: args.broker, node, principal, keytab: args.keytab, cache: args.cache, state: args.state, poll: args.poll };
+        AgentConfig { broker: args.broker, node, principal, keytab: args.keytab, cache: args.cache, state: args.state, poll: args.poll };
     let listener = listen(&args.socket, 0o600)?;
     let page = StatusPage::open(DaemonKind::JobsAgent, args.metrics)?;
     let agent = Arc::new(Agent::open(config)?);

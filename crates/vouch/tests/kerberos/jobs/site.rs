@@ -60,6 +60,11 @@ impl Site {
         std::fs::create_dir(directory.path().join("trail")).expect("a directory");
         create_key(&SystemDisk, &directory.path().join("trail").join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
         let address = TcpListener::bind((address, 0)).expect("a free port").local_addr().expect("bound");
+        // As the default, [::]: an IPv6 socket that takes IPv4 clients.
+        let address = match address {
+            SocketAddr::V4(v4) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
+            SocketAddr::V6(_) => address,
+        };
         let (namespaces, agents) = (BTreeMap::new(), BTreeMap::new());
         let mut site = Site { realm, shared: false, namespaces, directory, address, life, broker: None, agents };
         for node in ["n1", "n2"] {
@@ -127,7 +132,7 @@ impl Site {
         command.args([
             "broker",
             "--principal",
-            &broker_principal(self.address.ip()),
+            &broker_principal(self.address.ip().to_canonical()),
             "--uid-min",
             "1",
             "--audit-sync",
@@ -165,7 +170,7 @@ impl Site {
         let keytab = principal.rsplit('/').next().expect("a name");
         let mut command = self.vouch();
         command.args(["agent", "--poll", "1s", "--node", node, "--principal", principal]);
-        command.args(["--broker", &format!("{}:{}", host(self.address.ip()), self.address.port())]);
+        command.args(["--broker", &format!("{}:{}", host(self.address.ip().to_canonical()), self.address.port())]);
         command.arg("--keytab").arg(self.realm.kdc.path("keytabs").join(keytab));
         command.args(["--cache", &format!("FILE:{}/krb5cc_%{{uid}}", self.path(machine).display())]);
         command.arg("--state").arg(self.path(&format!("{machine}.state"))).arg("--socket").arg(self.agent_socket(machine));
