@@ -169,6 +169,7 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
         ),
         24 => Some("wrong key or password: write the keytab again"),
         23 | 1 => Some("the principal or its password has expired: ask the KDC's administrator"),
+        REVOKED => Some("the principal is locked: unlock it at the KDC (kadmin: modprinc +allow_tix NAME)"),
         141 | 195 => Some("no ticket: run kinit"),
         154 | 156 | 220 => Some("the KDC doesn't answer: look at [realms] in krb5.conf, and at the network"),
         184 => Some("the keytab can't be read: look at its path and rights"),

@@ -2,7 +2,7 @@
 //! `unsafe` code. Types follow RFC 2744 and MIT's headers, unchanged since version 1.11.
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
@@ -257,6 +257,8 @@ impl Gss {
                 let major = unsafe { (self.functions.display_status)(&mut minor, code, kind, &krb5_oid(), &mut more, &mut text) };
                 let text = printable(&String::from_utf8_lossy(&self.take(text)));
                 if major & FAILED != 0 {
+                    // The status of a call to libkrb5, which GSS-API does not know.
+                    parts.extend((kind == MECH_CODE).then(|| self.krb5_message(code)));
                     break;
                 }
                 parts.push(text);
@@ -267,6 +269,16 @@ impl Gss {
         }
         // The mechanism's text is clearer.
         parts.pop().unwrap_or_else(|| format!("status {:#x}, {}", status.major, status.minor))
+    }
+
+    fn krb5_message(&self, code: u32) -> String {
+        // SAFETY: both calls take no context; the text lives until it is freed.
+        unsafe {
+            let text = (self.functions.error_message)(null_mut(), code as i32);
+            let message = printable(&CStr::from_ptr(text).to_string_lossy());
+            (self.functions.free_error_message)(null_mut(), text);
+            message
+        }
     }
 
     fn take(&self, mut buffer: Buffer) -> Vec<u8> {

@@ -196,6 +196,8 @@ functions! {
     display_status: b"gss_display_status\0" fn(*mut u32, u32, c_int, *const Oid, *mut u32, *mut Buffer) -> u32;
     export_lucid: b"gss_krb5_export_lucid_sec_context\0" fn(*mut u32, *mut Handle, u32, *mut *mut c_void) -> u32;
     free_lucid: b"gss_krb5_free_lucid_sec_context\0" fn(*mut u32, *mut c_void) -> u32;
+    error_message: b"krb5_get_error_message\0" fn(Handle, i32) -> *const c_char;
+    free_error_message: b"krb5_free_error_message\0" fn(Handle, *const c_char);
     init_context: b"krb5_init_context\0" fn(*mut Handle) -> i32;
     free_context: b"krb5_free_context\0" fn(Handle);
     cc_resolve: b"krb5_cc_resolve\0" fn(Handle, *const c_char, *mut Handle) -> i32;
