@@ -26,6 +26,7 @@ use crate::faults::{NO_ACCOUNT, Outage};
 use crate::limits::{AGENT_JOB_COUNT_MAX, Limits};
 use crate::names::{JobId, NodeName, UserName};
 use crate::registry::{Change, Holder, Refusal, Registry};
+use crate::spool;
 use crate::wire::{Reply, Request};
 use mint::{Mint, TicketSource};
 pub use nodes::NodePrincipals;
@@ -43,9 +44,15 @@ pub struct BrokerConfig {
     pub services: Vec<String>,
     /// Realm of the users.
     pub realm: String,
+    /// Domains of these users in names such as `AD\\alice` and `alice@ad.example.org`.
+    pub user_domains: Vec<String>,
+    /// Users, beside root and the broker's own, that may register jobs.
+    pub scheduler_uids: Vec<u32>,
     pub nodes: NodePrincipals,
     /// Directory of the store.
     pub state: PathBuf,
+    /// Directory of ends that the scheduler has noted while the broker was away.
+    pub spool: PathBuf,
     pub limits: Limits,
 }
 
@@ -101,7 +108,10 @@ impl Broker {
         tickets: Box<dyn TicketSource>,
     ) -> Result<Self, Error> {
         let (store, jobs) = Store::open(&config.state)?;
-        Ok(Self {
+        if let Err(error) = spool::create(&config.spool) {
+            tracing::warn!("{error}; ends of jobs are lost while the broker is away");
+        }
+        let broker = Self {
             registry: Mutex::new(Registry::new(jobs, config.limits.clone())),
             store,
             tickets,
@@ -111,7 +121,10 @@ impl Broker {
             outage: Outage::default(),
             kdc_failures: AtomicU64::default(),
             config,
-        })
+        };
+        // Before an agent asks.
+        broker.end_spooled();
+        Ok(broker)
     }
 
     /// Answers the scheduler.
@@ -124,11 +137,24 @@ impl Broker {
         }
     }
 
+    pub(crate) fn is_scheduler(&self, uid: u32) -> bool {
+        uid == 0 || uid == rustix::process::geteuid().as_raw() || self.config.scheduler_uids.contains(&uid)
+    }
+
+    fn end_spooled(&self) {
+        spool::drain(&self.config.spool, |uid| self.is_scheduler(uid), |job| self.end(job) == Reply::Done);
+    }
+
     fn begin(&self, job: &JobId, user: &UserName, nodes: Vec<NodeName>, deadline_s: u64) -> Reply {
+        // A job that is queued again: its first end comes first.
+        self.end_spooled();
+        let principal = self.principal(user);
         let refuse = |fault: Option<&str>, reason: String| {
-            self.records.refuse(Event { job: job.as_str(), principal: &self.principal(user), detail: &reason, fault, ..Event::default() });
+            let principal = principal.as_deref().unwrap_or(user.as_str());
+            self.records.refuse(Event { job: job.as_str(), principal, detail: &reason, fault, ..Event::default() });
             Reply::Refused { reason }
         };
+        let Some(principal) = &principal else { return refuse(None, self.other_domain(user)) };
         let uid = match nix::unistd::User::from_name(user.as_str()) {
             Ok(Some(found)) => found.uid.as_raw(),
             Ok(None) => return refuse(Some(NO_ACCOUNT), format!("user {user} is unknown on the broker's host")),
@@ -137,17 +163,19 @@ impl Broker {
         let count = nodes.len();
         let begun = {
             let mut registry = self.registry.lock();
-            registry.begin(job, (user, uid), nodes, deadline_s, self.clock.now_s()).map(|change| self.store.apply(&[change]))
+            registry.begin(job, (user, uid), nodes, deadline_s, self.clock.now_s()).map(|change| {
+                let granted_s = if let Change::Put(_, job) = &change { job.deadline_s } else { deadline_s };
+                self.store.apply(&[change]).map(|()| granted_s)
+            })
         };
         match begun {
             Err(refusal) => refuse(None, refusal.to_string()),
             Ok(Err(error)) => unavailable(&error),
-            Ok(Ok(())) => {
+            Ok(Ok(deadline_s)) => {
                 let detail = format!("on {count} nodes until {deadline_s}");
-                let principal = self.principal(user);
-                let event = Event { job: job.as_str(), principal: &principal, uid: Some(uid), detail: &detail, ..Event::default() };
+                let event = Event { job: job.as_str(), principal, uid: Some(uid), detail: &detail, ..Event::default() };
                 self.records.write(Act::JobBegun, event);
-                Reply::Done
+                Reply::Begun { deadline_s }
             }
         }
     }
@@ -157,7 +185,7 @@ impl Broker {
             let mut registry = self.registry.lock();
             registry.end(job, self.clock.now_s()).map(|change| {
                 let user = match &change {
-                    Change::Put(_, job) => self.principal(&job.user),
+                    Change::Put(_, job) => self.principal(&job.user).unwrap_or_default(),
                     Change::Forget(_) => String::new(),
                 };
                 self.store.apply(&[change]).map(|()| user)
@@ -209,7 +237,7 @@ impl Broker {
         let shared = self.shared_number(agent, number);
         let refused = |refusal: Refusal| RefusedFetch::by_rule(refusal.to_string());
         let grant = self.registry.lock().grant(job, node, shared, self.clock.now_s()).map_err(refused)?;
-        let principal = self.principal(&grant.user);
+        let principal = self.principal(&grant.user).ok_or_else(|| RefusedFetch::by_rule(self.other_domain(&grant.user)))?;
         let minted = match self.mint(&principal, grant.end_s)? {
             Ok(minted) => minted,
             Err(reason) => {
@@ -297,6 +325,7 @@ impl Broker {
 
     /// Forgets what is over. Call this at intervals.
     pub(crate) fn expire(&self) {
+        self.end_spooled();
         let lapsed = {
             let mut registry = self.registry.lock();
             let (lapsed, changes) = registry.expire(self.clock.now_s());
@@ -313,8 +342,15 @@ impl Broker {
         self.records.record_omitted();
     }
 
-    fn principal(&self, user: &UserName) -> String {
-        format!("{user}@{}", self.config.realm)
+    /// None for a user of a domain that is not the realm's.
+    fn principal(&self, user: &UserName) -> Option<String> {
+        let (domain, name) = user.parts()?;
+        let is_of_realm = |domain: &str| self.config.user_domains.iter().any(|known| known.eq_ignore_ascii_case(domain));
+        domain.is_none_or(is_of_realm).then(|| format!("{name}@{}", self.config.realm))
+    }
+
+    fn other_domain(&self, user: &UserName) -> String {
+        format!("user {user} is of a domain whose users are not known to be of realm {} (--user-domain)", self.config.realm)
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `registry` | the jobs and what each node may get: a state machine without I/O |
 //! | [`limits`] | all bounds |
 //! | [`wire`], `channel` | messages, and the connections that carry them |
+//! | [`spool`] | ends of jobs that the broker has not heard yet |
 //! | [`broker`] | the broker: store, minting, audit records, listeners |
 //! | [`agent`] | the agent: caches of tickets, renewal, state across restarts |
 //! | `faults`, `clock` | failures that `vouch check` shows; the time |
@@ -25,6 +26,7 @@ pub mod hostlist;
 pub mod limits;
 pub mod names;
 mod registry;
+pub mod spool;
 pub mod wire;
 
 pub use channel::{ChannelError, ask_local};

@@ -24,7 +24,8 @@ impl Default for Limits {
         Limits {
             job_count_max: 100_000,
             user_job_count_max: 10_000,
-            job_s_max: 30 * 86_400,
+            // Slurm's limit of 30 days and its grace.
+            job_s_max: 31 * 86_400,
             ticket_s_max: 3600,
             uid_min: 1000,
             connection_count_max: 512,
@@ -52,5 +53,10 @@ pub(crate) const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Requests to the KDC at once.
 pub(crate) const KDC_REQUEST_COUNT_MAX: usize = 8;
+/// Files of the spool in one pass.
+pub(crate) const SPOOLED_COUNT_MAX: usize = 10_000;
+/// Share of the connections that one address may have: the broker closes others, and their agents
+/// try again.
+pub(crate) const ADDRESS_SHARE: usize = 4;
 /// Connections of the scheduler, or of a node's prologs and epilogs, at once.
 pub(crate) const LOCAL_CONNECTION_COUNT_MAX: usize = 256;

@@ -77,8 +77,25 @@ names! {
     JobId "job" 64 "_.-+[]";
     /// A node as the scheduler names it.
     NodeName "node" 253 "_.-";
-    /// A user of the cluster: the principal without its realm.
-    UserName "user" 64 "_.-";
+    /// A user of the cluster, as the name service names it: `alice`, `AD\\alice`, `alice@ad.example.org`.
+    UserName "user" 128 "_.-\\+@";
+}
+
+impl UserName {
+    /// The domain, if the name has one, and the name in the domain. None if a part is empty or
+    /// has a separator itself.
+    pub(crate) fn parts(&self) -> Option<(Option<&str>, &str)> {
+        let (domain, name) = match self.0.split_once('@') {
+            Some((name, domain)) => (Some(domain), name),
+            // Separators of winbind: the usual one, and the usual other one.
+            None => match self.0.split_once(['\\', '+']) {
+                Some((domain, name)) => (Some(domain), name),
+                None => (None, self.0.as_str()),
+            },
+        };
+        let is_part = |part: &str| !part.is_empty() && !part.contains(['\\', '+', '@']);
+        (is_part(name) && domain.is_none_or(is_part)).then_some((domain, name))
+    }
 }
 
 #[cfg(test)]
@@ -93,8 +110,16 @@ mod tests {
         for bad in ["", "a/b", "a b", "a\n", "..", "-x", &"9".repeat(65)] {
             assert!(JobId::parse(bad).is_err(), "{bad}");
         }
-        for bad in ["alice@OTHER.REALM", "alice/admin", "ali\\ce", "../x", "jürgen"] {
+        for bad in ["alice/admin", "../x", "jürgen"] {
             assert!(UserName::parse(bad).is_err(), "{bad}");
+        }
+        let parts = |text: &str| UserName::parse(text).unwrap().parts().map(|(domain, name)| (domain.map(str::to_owned), name.to_owned()));
+        assert_eq!(parts("alice"), Some((None, "alice".into())));
+        for name in ["AD\\alice", "AD+alice", "alice@AD"] {
+            assert_eq!(parts(name), Some((Some("AD".into()), "alice".into())), "{name}");
+        }
+        for bad in ["\\alice", "alice@", "a@b@c", "A\\b@c", "A\\b\\c"] {
+            assert_eq!(parts(bad), None, "{bad}");
         }
         assert!(serde_json::from_str::<NodeName>("\"a/b\"").is_err());
     }

@@ -105,8 +105,11 @@ impl Site {
             keytab: PathBuf::new(),
             services: vec!["nfs/filer@R".into()],
             realm: "R".into(),
+            user_domains: vec!["AD".into()],
+            scheduler_uids: Vec::new(),
             nodes: NodePrincipals { realm: "R".into(), domain: String::new(), shared: Vec::new() },
             state: self.path("broker"),
+            spool: self.path("spool"),
             limits: Limits { uid_min: 0, ..Limits::default() },
         };
         let (is_away, minted) = (self.is_kdc_away.clone(), self.minted.clone());
@@ -135,7 +138,7 @@ impl Site {
     fn begin(&self, job: &JobId, life_s: u64) {
         let user = UserName::parse(&self.user.name).unwrap();
         let (nodes, deadline_s) = (vec![NodeName::parse("n1").unwrap()], self.now_s.load(Ordering::Relaxed) + life_s);
-        assert_eq!(self.schedule(Request::Begin { job: job.clone(), user, nodes, deadline_s }), Reply::Done);
+        assert_eq!(self.schedule(Request::Begin { job: job.clone(), user, nodes, deadline_s }), Reply::Begun { deadline_s });
     }
 
     /// How many nodes have tickets, by the broker's word.
@@ -280,4 +283,43 @@ fn removed_cache_comes_back_and_shorter_tickets_are_fetched_once() {
     }
     assert_eq!(site.minted.load(Ordering::Relaxed) - before, 1);
     assert!(cache.exists());
+}
+
+#[test]
+fn end_that_the_broker_missed_is_done_before_an_agent_asks() {
+    let site = Site::new();
+    site.start_broker();
+    let agent = site.agent();
+    let job = JobId::parse("1").unwrap();
+    site.begin(&job, DAY_S);
+    agent.enter(&job, None).unwrap();
+    site.link.0.lock().take();
+    crate::spool::add(&site.path("spool"), &job).unwrap();
+    site.start_broker();
+    assert_eq!(std::fs::read_dir(site.path("spool")).unwrap().count(), 0);
+    site.pass(31 * MINUTE_S);
+    agent.step(true, &mut None);
+    assert_eq!((site.tickets_end_s(), site.minted.load(Ordering::Relaxed)), (None, 1));
+    // A new run of the job comes after the end of the one before.
+    crate::spool::add(&site.path("spool"), &job).unwrap();
+    site.begin(&job, DAY_S);
+    site.link.0.lock().as_ref().unwrap().expire();
+    agent.enter(&job, None).unwrap();
+    assert!(site.tickets_end_s().is_some());
+}
+
+#[test]
+fn users_of_a_domain_have_principals_of_its_realm_only() {
+    let site = Site::new();
+    site.start_broker();
+    let begin = |user: &str| {
+        let (user, nodes) = (UserName::parse(user).unwrap(), vec![NodeName::parse("n1").unwrap()]);
+        match site.schedule(Request::Begin { job: JobId::parse("1").unwrap(), user, nodes, deadline_s: BEGIN_S + 1 }) {
+            Reply::Refused { reason } => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    // The name service of the test has no such users.
+    assert!(begin("AD\\alice").contains("unknown on the broker's host"));
+    assert!(begin("OTHER\\alice").contains("--user-domain"));
 }

@@ -39,6 +39,10 @@ pub enum Request {
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
     Done,
+    /// The job is registered until then, which may be earlier than asked.
+    Begun {
+        deadline_s: u64,
+    },
     /// The tickets follow the text.
     Tickets {
         user: UserName,

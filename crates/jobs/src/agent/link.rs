@@ -3,12 +3,12 @@
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vouch_gss_mit::{ClientSource, KerberosError, MitInitiator};
 use zeroize::Zeroizing;
 
-use crate::channel::Channel;
+use crate::channel::{Channel, ChannelError};
 use crate::limits::{ANSWER_TIMEOUT, CONNECTION_TIMEOUT, REPLY_LEN_MAX};
 use crate::wire::{Reply, Request};
 use crate::{Error, SERVICE};
@@ -32,7 +32,15 @@ pub(super) struct NetworkLink {
 impl BrokerLink for NetworkLink {
     fn ask(&self, request: &Request) -> Result<Answer, Error> {
         let (host, port) = &self.broker;
-        self.exchange(host, *port, request).map_err(|error| {
+        let (end, mut pause) = (Instant::now() + CONNECTION_TIMEOUT, PAUSE_MIN);
+        let mut answer = self.exchange(host, *port, request);
+        // The broker closes connections while an address has too many.
+        while answer.as_ref().is_err_and(is_closed) && Instant::now() < end {
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(PAUSE_MAX);
+            answer = self.exchange(host, *port, request);
+        }
+        answer.map_err(|error| {
             let at = format!("broker {host}:{port}");
             match error.kerberos() {
                 Some(fault) => Error::Kerberos(KerberosError { what: format!("{at}: {}", fault.what), ..fault.clone() }),
@@ -41,6 +49,14 @@ impl BrokerLink for NetworkLink {
             }
         })
     }
+}
+
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+fn is_closed(error: &Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error, Error::Connection(ChannelError::Io(error)) if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof))
 }
 
 impl NetworkLink {

@@ -1,5 +1,6 @@
 //! The broker's listeners: agents over TCP, the scheduler over a Unix socket.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,7 +16,7 @@ use vouch_gss_mit::MitAcceptor;
 
 use super::{Agent, Broker};
 use crate::channel::{Channel, ChannelError};
-use crate::limits::{ANSWER_TIMEOUT, CONNECTION_TIMEOUT, CONTROL_LEN_MAX, LOCAL_CONNECTION_COUNT_MAX, REQUEST_LEN_MAX};
+use crate::limits::{ADDRESS_SHARE, ANSWER_TIMEOUT, CONNECTION_TIMEOUT, CONTROL_LEN_MAX, LOCAL_CONNECTION_COUNT_MAX, REQUEST_LEN_MAX};
 use crate::wire::{Reply, Request};
 use crate::{Error, SERVICE};
 
@@ -23,8 +24,6 @@ use crate::{Error, SERVICE};
 pub struct Listeners {
     pub agents: Vec<TcpListener>,
     pub scheduler: UnixListener,
-    /// Users, beside root and the broker's own, that may register jobs.
-    pub scheduler_uids: Vec<u32>,
 }
 
 /// Interval of the checks for a stop and for jobs that are over.
@@ -58,6 +57,7 @@ impl Broker {
         listeners.scheduler.set_nonblocking(true).map_err(failed)?;
         let local = Slots::new(LOCAL_CONNECTION_COUNT_MAX);
         let log = Arc::new(RefusalLog::default());
+        let of_addresses = AddressSlots::new(self.config.limits.connection_count_max.div_ceil(ADDRESS_SHARE));
         let mut expired = Instant::now();
         while !is_stopped() {
             let mut is_idle = true;
@@ -66,11 +66,15 @@ impl Broker {
                     && let Ok((socket, peer)) = listener.accept()
                 {
                     is_idle = false;
-                    let (broker, acceptor, log) = (self.clone(), acceptor.clone(), log.clone());
                     // An IPv4 client of an IPv6 socket has the address that exports record.
                     let address = peer.ip().to_canonical();
+                    let Some(of_address) = of_addresses.take(address) else {
+                        log.write(address, &"too many connections of one address");
+                        continue;
+                    };
+                    let (broker, acceptor, log) = (self.clone(), acceptor.clone(), log.clone());
                     start(move || {
-                        let _slot = slot;
+                        let _slots = (slot, of_address);
                         broker.serve_agent(socket, address, &acceptor, &log);
                     });
                 }
@@ -79,10 +83,10 @@ impl Broker {
                 && let Ok((socket, _)) = listeners.scheduler.accept()
             {
                 is_idle = false;
-                let (broker, uids) = (self.clone(), listeners.scheduler_uids.clone());
+                let broker = self.clone();
                 start(move || {
                     let _slot = slot;
-                    broker.serve_scheduler(socket, &uids);
+                    broker.serve_scheduler(socket);
                 });
             }
             if expired.elapsed() >= EXPIRE_INTERVAL {
@@ -120,14 +124,13 @@ impl Broker {
         }
     }
 
-    fn serve_scheduler(&self, socket: UnixStream, uids: &[u32]) {
+    fn serve_scheduler(&self, socket: UnixStream) {
         let served = || -> Result<(), ChannelError> {
             socket.set_nonblocking(false)?;
             let peer = socket_peercred(&socket).map_err(io::Error::from)?.uid;
             let mut channel = Channel::plain(socket, CONNECTION_TIMEOUT);
-            let is_allowed = peer.is_root() || peer == rustix::process::geteuid() || uids.contains(&peer.as_raw());
             let (request, _) = channel.receive::<Request>(CONTROL_LEN_MAX)?;
-            let reply = match is_allowed {
+            let reply = match self.is_scheduler(peer.as_raw()) {
                 true => self.answer_scheduler(request),
                 false => Reply::Refused { reason: format!("uid {} is not the scheduler's (--scheduler)", peer.as_raw()) },
             };
@@ -179,6 +182,49 @@ impl Drop for Slot {
     }
 }
 
+/// Counts the connections of each address.
+struct AddressSlots {
+    count_max: usize,
+    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+struct AddressSlot {
+    address: IpAddr,
+    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl AddressSlots {
+    fn new(count_max: usize) -> Self {
+        Self { count_max, taken: Arc::default() }
+    }
+
+    /// None if the address has as many as it may have. A host of IPv6 has a network of addresses.
+    fn take(&self, address: IpAddr) -> Option<AddressSlot> {
+        let address = match address {
+            IpAddr::V6(v6) => IpAddr::from((u128::from(v6) >> 64 << 64).to_be_bytes()),
+            v4 @ IpAddr::V4(_) => v4,
+        };
+        let mut taken = self.taken.lock();
+        let count = taken.entry(address).or_default();
+        if *count >= self.count_max {
+            return None;
+        }
+        *count += 1;
+        Some(AddressSlot { address, taken: self.taken.clone() })
+    }
+}
+
+impl Drop for AddressSlot {
+    fn drop(&mut self) {
+        let mut taken = self.taken.lock();
+        let count = taken.get_mut(&self.address).expect("counted since it was taken");
+        *count -= 1;
+        if *count == 0 {
+            taken.remove(&self.address);
+        }
+    }
+}
+
 /// Log lines of connections that failed, at a limited rate for each address.
 struct RefusalLog {
     throttle: Mutex<Throttle>,
@@ -192,10 +238,26 @@ impl Default for RefusalLog {
 }
 
 impl RefusalLog {
-    fn write(&self, address: IpAddr, error: &ChannelError) {
+    fn write(&self, address: IpAddr, error: &dyn std::fmt::Display) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         if let Some(omitted) = self.throttle.lock().admit(address, now_ms) {
             tracing::warn!(%address, omitted, "an agent's connection failed: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_leaves_connections_to_others() {
+        let slots = AddressSlots::new(2);
+        let take = |address: &str| slots.take(address.parse().unwrap());
+        let first = take("192.0.2.1");
+        let _others = [take("192.0.2.1"), take("192.0.2.2"), take("2001:db8::1"), take("2001:db8::2")].map(|slot| slot.expect("free"));
+        assert!(take("192.0.2.1").is_none() && take("2001:db8::3").is_none());
+        drop(first);
+        assert!(take("192.0.2.1").is_some());
     }
 }

@@ -57,6 +57,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
 const BROKER_SOCKET: &str = "/run/vouch-jobs/broker.sock";
 const AGENT_SOCKET: &str = "/run/vouch-jobs-agent/agent.sock";
+const SPOOL: &str = "/var/spool/vouch-jobs";
 
 /// Listens on a Unix socket, in place of the one of an ended process.
 fn listen(path: &Path, mode: u32) -> Outcome<std::os::unix::net::UnixListener> {
@@ -89,6 +90,29 @@ fn job(given: Option<&JobId>) -> Outcome<JobId> {
         }
     }
     Err(Failure::usage("--job", "give the job's number; neither SLURM_JOB_ID nor PBS_JOBID is set"))
+}
+
+/// Without --strict, a script of the scheduler succeeds: a job starts without tickets rather than not
+/// at all, and no node is drained.
+fn unless_lenient(is_lenient: bool, what: &str, outcome: Outcome) -> Outcome {
+    match outcome {
+        Err(failure) if is_lenient => {
+            note(&format!("{what}: {failure}"));
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// One line on standard error, and in the system's log: schedulers drop the output of scripts.
+fn note(text: &str) {
+    let line = format!("vouch jobs {}", text.replace('\n', " "));
+    eprintln!("{line}");
+    /// A warning of a daemon (RFC 5424, section 6.2.1).
+    const PRIORITY: u8 = 3 * 8 + 4;
+    if let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() {
+        let _ = socket.send_to(format!("<{PRIORITY}>vouch-jobs: {line}").as_bytes(), "/dev/log");
+    }
 }
 
 fn ask(socket: &Path, request: &vouch_jobs::wire::Request) -> Outcome<vouch_jobs::wire::Reply> {

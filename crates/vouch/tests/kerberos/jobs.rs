@@ -130,10 +130,17 @@ fn others_get_no_tickets_and_a_reason() {
     for (job, user, parts) in [
         ("5", "bin", &["bin@VOUCH.TEST", "create the user's principal"][..]),
         ("6", "games", &["games@VOUCH.TEST", "disallow_forwardable"]),
+        ("9", "man", &["man@VOUCH.TEST", "revoked", "+allow_tix"]),
     ] {
         site.begin(job, user, "n1", "1m").expect("registered");
         refused(site.prolog("n1", job), parts);
     }
+    // A deadline beyond the limit is cut, and the scheduler learns it.
+    let mut long = site.vouch();
+    long.args(["begin", "--job", "10", "--user", "daemon", "--nodes", "n1", "--for", "60d", "--socket"]).arg(site.socket());
+    let out = long.output().expect("the binary starts");
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && text.contains("--job-life-max"), "{text}");
     // Users of this host who are not the scheduler.
     refused(site.begin_as_user("7"), &["not the scheduler's"]);
     // A service for which the KDC allows no delegation.
@@ -162,6 +169,13 @@ fn job_goes_on_when_broker_agent_and_kdc_are_killed() {
     site.start_agent("n1");
     site.realm.kdc.restart(Duration::from_secs(2));
     own_client::assert_success(running, &export);
+    // The end of a job that begins while the broker runs and ends while it does not.
+    site.begin("10", "bin", "n1", "10m").expect("registered");
+    site.kill_broker();
+    site.end("10").expect("noted for the broker");
+    site.start_broker();
+    wait_until("the broker learns of the end", || !site.list().contains("\"job\": \"10\""));
+    assert!(site.list().contains("\"job\": \"9\""), "{}", site.list());
     // Without a broker until the tickets have ended: they are removed, and come back with it.
     site.kill_broker();
     wait_until("the tickets that cannot be renewed are removed", || !site.cache_path("n1", "daemon").exists());

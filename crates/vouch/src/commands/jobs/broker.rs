@@ -13,7 +13,7 @@ use vouch_jobs::limits::{Limits, SERVICE_COUNT_MAX};
 use vouch_jobs::{PORT_DEFAULT, SERVICE};
 
 use super::status_page::StatusPage;
-use super::{BROKER_SOCKET, listen};
+use super::{BROKER_SOCKET, SPOOL, listen};
 use crate::audit_options::AuditArgs;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::{interrupt, output, when};
@@ -51,9 +51,16 @@ pub(super) struct Args {
     /// Directory of the registered jobs.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/vouch-jobs")]
     state: PathBuf,
+    /// Directory where `vouch jobs end` notes the ends of jobs while the broker is away.
+    #[arg(long, value_name = "DIR", default_value = SPOOL)]
+    spool: PathBuf,
     /// Realm of the users; by default the broker's.
     #[arg(long, value_name = "REALM")]
     realm: Option<String>,
+    /// Domain of the users of --realm in names such as AD\alice and alice@ad.example.org; may be
+    /// repeated.
+    #[arg(long, value_name = "DOMAIN")]
+    user_domain: Vec<String>,
     /// Domain of nodes that the scheduler knows by short names; by default the broker's.
     #[arg(long, value_name = "DOMAIN")]
     node_domain: Option<String>,
@@ -65,7 +72,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = when::parse_duration)]
     ticket_life: Duration,
     /// Longest time from a job's registration to its deadline.
-    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = when::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "31d", value_parser = when::parse_duration)]
     job_life_max: Duration,
     /// Most jobs at once.
     #[arg(long, value_name = "N", default_value_t = Limits::default().job_count_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
@@ -91,7 +98,6 @@ pub(super) fn run(args: Args) -> Outcome {
     let _taken = interrupt::take(service_manager::stopping);
     let config = config(&args)?;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.state).at(config.state.display())?;
-    let scheduler_uids = args.scheduler.iter().filter_map(|name| uid(name)).collect();
     let mut agents = service_manager::listeners().at("passed sockets")?;
     let usual = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_DEFAULT))];
     let addresses = if args.listen.is_empty() && agents.is_empty() { &usual[..] } else { &args.listen };
@@ -111,7 +117,7 @@ pub(super) fn run(args: Args) -> Outcome {
     service_manager::ready(&text);
     let stopped = || interrupt::requested() || halted.load(Ordering::Relaxed);
     let report = BrokerReport { broker: broker.clone(), addresses: shown };
-    page.answer_during(report, || Ok(broker.run(Listeners { agents, scheduler, scheduler_uids }, stopped)?))?;
+    page.answer_during(report, || Ok(broker.run(Listeners { agents, scheduler }, stopped)?))?;
     match halted.load(Ordering::Relaxed) {
         true => Err(Failure::new("--audit", std::io::Error::other("records cannot be written, and the policy is halt"))),
         false => Ok(()),
@@ -134,8 +140,11 @@ fn config(args: &Args) -> Outcome<BrokerConfig> {
         keytab: args.keytab.clone(),
         services: all(&args.service)?,
         realm: args.realm.clone().unwrap_or_else(|| realm.to_owned()),
+        user_domains: args.user_domain.clone(),
+        scheduler_uids: args.scheduler.iter().filter_map(|name| uid(name)).collect(),
         nodes: NodePrincipals { realm: realm.to_owned(), domain, shared: all(&args.shared_node_principal)? },
         state: args.state.clone(),
+        spool: args.spool.clone(),
         limits: Limits {
             job_count_max: args.jobs_max as usize,
             user_job_count_max: args.user_jobs_max as usize,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use vouch_jobs::names::JobId;
 use vouch_jobs::wire::Request;
 
-use super::{AGENT_SOCKET, ask, job};
+use super::{AGENT_SOCKET, ask, job, unless_lenient};
 use crate::exit::{Failure, Outcome};
 
 /// Get the tickets of a job that begins on this node.
@@ -27,11 +27,16 @@ pub(super) struct PrologArgs {
 
 /// Remove the tickets of a job that has ended on this node.
 ///
-/// Tickets that the user's other jobs on this node need stay.
+/// Tickets that the user's other jobs on this node need stay. An agent that does not answer removes
+/// them when it runs again and the job has ended. Slurm drains a node whose epilog fails, so that is
+/// a line in the log, unless --strict is given.
 #[derive(Debug, clap::Args)]
 pub(super) struct EpilogArgs {
     #[command(flatten)]
     at: NodeArgs,
+    /// Fail if the tickets may still be there.
+    #[arg(long)]
+    strict: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -45,21 +50,19 @@ struct NodeArgs {
 }
 
 pub(super) fn prolog(args: &PrologArgs) -> Outcome {
+    unless_lenient(!args.strict, "prolog: the job starts without tickets", enter(args))
+}
+
+fn enter(args: &PrologArgs) -> Outcome {
     let uid = match (args.uid, std::env::var("SLURM_JOB_UID")) {
         (None, Ok(text)) => Some(text.parse().map_err(|error| Failure::input("SLURM_JOB_UID", error))?),
         (uid, _) => uid,
     };
     let job = job(args.at.job.as_ref())?;
-    match ask(&args.at.socket, &Request::Enter { job: job.clone(), uid }) {
-        Ok(_) => Ok(()),
-        Err(failure) if args.strict => Err(failure),
-        Err(failure) => {
-            eprintln!("vouch jobs prolog: job {job} starts without tickets: {}", failure);
-            Ok(())
-        }
-    }
+    ask(&args.at.socket, &Request::Enter { job: job.clone(), uid }).map(drop).map_err(|failure| failure.reached_by(&format!("job {job}")))
 }
 
 pub(super) fn epilog(args: &EpilogArgs) -> Outcome {
-    ask(&args.at.socket, &Request::Leave { job: job(args.at.job.as_ref())? }).map(drop)
+    let left = job(args.at.job.as_ref()).and_then(|job| ask(&args.at.socket, &Request::Leave { job }).map(drop));
+    unless_lenient(!args.strict, "epilog: the tickets are removed later", left)
 }

@@ -1,18 +1,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use vouch_jobs::hostlist;
 use vouch_jobs::names::{JobId, UserName};
 use vouch_jobs::wire::{Reply, Request};
+use vouch_jobs::{Error, hostlist, spool};
 
-use super::{BROKER_SOCKET, ask, job, slurm};
+use super::{BROKER_SOCKET, SPOOL, ask, job, note, slurm, unless_lenient};
 use crate::exit::{Failure, Outcome};
 use crate::{output, when};
 
 /// Register a job, or change the nodes or deadline of a registered one.
 ///
 /// For the scheduler: as PrologSlurmctld of Slurm with --slurm, which takes job, user and nodes from
-/// the environment and asks squeue(1) for the time limit.
+/// the environment and asks squeue(1) for the time limit. With --slurm, a job that cannot be
+/// registered starts without tickets, and the log has a line; with --strict, Slurm queues it
+/// again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch jobs begin --slurm\n  vouch jobs begin --job 4711 --user alice --nodes node[1-4] --for 30d")]
 pub(super) struct BeginArgs {
@@ -34,6 +36,9 @@ pub(super) struct BeginArgs {
     /// Take what is not given from Slurm.
     #[arg(long)]
     slurm: bool,
+    /// With --slurm: fail if the job is not registered.
+    #[arg(long)]
+    strict: bool,
     /// Time beyond Slurm's limit, for the start and the end of the job.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = when::parse_duration)]
     grace: Duration,
@@ -45,7 +50,8 @@ pub(super) struct BeginArgs {
 /// Tell the broker that a job has ended.
 ///
 /// Nodes get no more tickets for it, and those that still hold some remove them. As EpilogSlurmctld
-/// of Slurm with --slurm. A job that is not registered is no error.
+/// of Slurm with --slurm. A job that is not registered is no error. While the broker is away, the end
+/// is noted in --spool, which the broker reads.
 #[derive(Debug, clap::Args)]
 pub(super) struct EndArgs {
     /// The job's number; by default SLURM_JOB_ID or PBS_JOBID.
@@ -54,6 +60,9 @@ pub(super) struct EndArgs {
     /// Accepted for symmetry with `begin`.
     #[arg(long, hide = true)]
     slurm: bool,
+    /// Directory for ends of jobs while the broker is away.
+    #[arg(long, value_name = "DIR", default_value = SPOOL)]
+    spool: PathBuf,
     /// The broker's socket.
     #[arg(long, value_name = "PATH", default_value = BROKER_SOCKET)]
     socket: PathBuf,
@@ -71,6 +80,10 @@ pub(super) struct ListArgs {
 }
 
 pub(super) fn begin(args: BeginArgs) -> Outcome {
+    unless_lenient(args.slurm && !args.strict, "begin: the job starts without tickets", register(args))
+}
+
+fn register(args: BeginArgs) -> Outcome {
     let job = job(args.job.as_ref())?;
     let user = match args.user {
         Some(user) => user,
@@ -88,11 +101,25 @@ pub(super) fn begin(args: BeginArgs) -> Outcome {
         // Without a limit, the broker's own is in force.
         (None, None) => slurm::time_limit(&job)?.map_or(u64::MAX, |limit| after(limit + args.grace)),
     };
-    ask(&args.socket, &Request::Begin { job, user, nodes, deadline_s }).map(drop)
+    let begun = ask(&args.socket, &Request::Begin { job: job.clone(), user, nodes, deadline_s })?;
+    if let Reply::Begun { deadline_s: granted_s } = begun
+        && granted_s < deadline_s
+    {
+        note(&format!("begin: job {job} has tickets until {} only, by --job-life-max of the broker", when::utc(granted_s)));
+    }
+    Ok(())
 }
 
 pub(super) fn end(args: EndArgs) -> Outcome {
-    ask(&args.socket, &Request::End { job: job(args.job.as_ref())? }).map(drop)
+    let job = job(args.job.as_ref())?;
+    match vouch_jobs::ask_local(&args.socket, &Request::End { job: job.clone() }) {
+        Ok(_) => Ok(()),
+        Err(refused @ Error::Refused(_)) => Err(refused.into()),
+        Err(away) => {
+            note(&format!("end: job {job}: {away}; the broker learns of the end when it runs again"));
+            Ok(spool::add(&args.spool, &job)?)
+        }
+    }
 }
 
 pub(super) fn list(args: &ListArgs) -> Outcome {

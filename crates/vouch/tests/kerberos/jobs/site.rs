@@ -48,6 +48,7 @@ impl Site {
         kdc.client(&kdc::Client { name: "strict", kdc: address, clock_skew: 1, ..kdc::Client::default() });
         kdc.add(&["daemon", "nfs/localhost", "nfs/other", "host/n1", "host/n2", "host/image"]);
         kdc.add_with(&["games"], "-allow_forwardable");
+        kdc.add_with(&["man"], "-allow_tix");
         let broker = broker_principal(address);
         kdc.add_with(&[&broker], "+ok_to_auth_as_delegate");
         realm.allow_delegation(&broker, &["nfs/localhost"]);
@@ -147,6 +148,7 @@ impl Site {
         }
         command.arg("--keytab").arg(self.realm.kdc.path("keytabs/broker")).arg("--state").arg(self.path("broker"));
         command.arg("--socket").arg(self.socket()).arg("--audit").arg(self.path("trail"));
+        command.arg("--spool").arg(self.path("spool"));
         self.broker = Some(command.stdout(Stdio::null()).stderr(self.log("broker.log")).spawn().expect("the binary starts"));
         wait_until("the broker listens", || std::os::unix::net::UnixStream::connect(self.socket()).is_ok());
     }
@@ -231,7 +233,7 @@ impl Site {
 
     pub(crate) fn end(&self, job: &str) -> Result<(), String> {
         let mut command = self.vouch();
-        command.args(["end", "--job", job, "--socket"]).arg(self.socket());
+        command.args(["end", "--job", job, "--socket"]).arg(self.socket()).arg("--spool").arg(self.path("spool"));
         outcome(command)
     }
 
@@ -255,7 +257,7 @@ impl Site {
 
     pub(crate) fn epilog(&self, node: &str, job: &str) -> Result<(), String> {
         let mut command = self.vouch();
-        command.args(["epilog", "--job", job, "--socket"]).arg(self.agent_socket(node));
+        command.args(["epilog", "--strict", "--job", job, "--socket"]).arg(self.agent_socket(node));
         outcome(command)
     }
 

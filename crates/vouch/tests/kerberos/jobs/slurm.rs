@@ -74,12 +74,10 @@ impl Slurm {
 
     fn write_scripts(&self, site: &Site) {
         let (broker, agent) = (site.socket(), site.agent_socket("n1"));
-        for (name, command, socket) in [
-            ("begin", "begin --slurm", &broker),
-            ("end", "end --slurm", &broker),
-            ("prolog", "prolog --strict", &agent),
-            ("epilog", "epilog", &agent),
-        ] {
+        let end = format!("end --slurm --spool {}", site.path("spool").display());
+        for (name, command, socket) in
+            [("begin", "begin --slurm", &broker), ("end", &end, &broker), ("prolog", "prolog", &agent), ("epilog", "epilog", &agent)]
+        {
             let (vouch, log, conf) = (env!("CARGO_BIN_EXE_vouch"), self.path("scripts.log"), self.configuration());
             let text = format!(
                 "#!/bin/sh\nexport SLURM_CONF={}\nexec {vouch} jobs {command} --socket {} >>{} 2>&1\n",
@@ -196,4 +194,12 @@ fn job_of_slurm_has_tickets_until_its_end() {
         }
     }
     assert_eq!(site.leftovers(), Vec::<String>::new());
+    // Without broker and agent, jobs run without tickets, and the node stays.
+    site.kill_broker();
+    site.kill_agent("n1");
+    let job = slurm.submit("#!/bin/sh\necho to the end\n", &[]);
+    wait_until("the job ends", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
+    let text = std::fs::read_to_string(slurm.path("output").join(format!("out-{job}"))).unwrap_or_default();
+    assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
+    wait_until("the node is free", || slurm.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle");
 }

@@ -1,0 +1,50 @@
+//! Ends of jobs that the scheduler could not report, because the broker was away.
+//!
+//! Each is an empty file in a directory where every user may create files. The broker owns the
+//! directory, and believes the files of the scheduler's users.
+
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::limits::SPOOLED_COUNT_MAX;
+use crate::names::JobId;
+use crate::{Error, io_at};
+
+/// Between the job's number and a number that makes the name unique.
+const SEPARATOR: char = '~';
+/// Users may add files, and can neither list nor remove those of others.
+const MODE: u32 = 0o1733;
+
+/// Notes that a job has ended, for the broker's next start.
+///
+/// # Errors
+/// If the directory is missing: no broker has run on this host.
+pub fn add(directory: &Path, job: &JobId) -> Result<(), Error> {
+    let unique = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    let path = directory.join(format!("{job}{SEPARATOR}{unique}-{}", std::process::id()));
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(io_at(&path))?;
+    // A scheduler's host that loses power knows nothing of the end any more.
+    file.sync_all().map_err(io_at(&path))
+}
+
+pub(crate) fn create(directory: &Path) -> Result<(), Error> {
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(io_at(directory)(error)),
+        Err(_) => std::fs::read_dir(directory).map(drop).map_err(io_at(directory)),
+        Ok(()) => std::fs::set_permissions(directory, Permissions::from_mode(MODE)).map_err(io_at(directory)),
+    }
+}
+
+/// Calls `end` for each job. Removes the files for which it returns true, and those of other users.
+pub(crate) fn drain(directory: &Path, is_scheduler: impl Fn(u32) -> bool, end: impl Fn(&JobId) -> bool) {
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten().take(SPOOLED_COUNT_MAX);
+    for path in files.map(|file| file.path()).collect::<Vec<PathBuf>>() {
+        let is_believed = std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file() && is_scheduler(metadata.uid()));
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once(SEPARATOR));
+        let job = name.and_then(|(job, _)| JobId::parse(job).ok()).filter(|_| is_believed);
+        if job.is_none_or(|job| end(&job)) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
