@@ -138,10 +138,10 @@ impl Worker {
         self.ledger.counter.store(expected + 1, Ordering::SeqCst);
         self.change_acknowledged();
         self.ledger.holder.store(0, Ordering::SeqCst);
-        let epoch = self.epoch;
+        let opened_by = self.opened_by;
         let Some(mut lock) = self.lock.take() else { return };
         // After a takeover nothing is left to unlock.
-        while self.epoch == epoch {
+        while self.opened_by == opened_by {
             let unlocked = self.client.unlock(&self.files.shared, &mut lock, 0, RECORD_LEN);
             match self.unless_moved(unlocked).await {
                 Some(Ok(())) => return,
