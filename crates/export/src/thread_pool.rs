@@ -53,6 +53,7 @@ struct State {
     turns: VecDeque<TaskOrigin>,
     waiting: usize,
     running: usize,
+    ended: u64,
     threads: usize,
     idle: usize,
     stopped: bool,
@@ -126,6 +127,10 @@ impl Pool {
         self.shared.state.lock().running
     }
 
+    pub(crate) fn ended(&self) -> u64 {
+        self.shared.state.lock().ended
+    }
+
     /// Tasks that run are not interrupted.
     pub(crate) fn stop(&self) {
         let work = {
@@ -174,6 +179,7 @@ impl State {
 
     fn done(&mut self, origin: TaskOrigin) {
         self.running -= 1;
+        self.ended += 1;
         if let Some(work) = self.work.get_mut(&origin) {
             work.running = work.running.saturating_sub(1);
             if work.running == 0 && work.tasks.is_empty() {

@@ -33,6 +33,11 @@ impl SystemId {
         SystemId((u64::from(major) << 32 | u64::from(minor)) & (KIND - 1))
     }
 
+    /// Major and minor number, if it is the kernel's.
+    pub fn device(self) -> Option<(u32, u32)> {
+        (self.0 & !(KIND - 1) == 0).then_some(((self.0 >> 32) as u32, self.0 as u32))
+    }
+
     pub fn of_tree(hash: u64) -> Self {
         SystemId(hash & (KIND - 1) | KIND << 1)
     }

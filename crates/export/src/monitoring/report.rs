@@ -181,7 +181,7 @@ impl Report {
 type Sample<T> = (&'static str, &'static str, T);
 
 impl Report {
-    fn gauges(&self, totals: &StateTotals, is_grace: bool) -> [Sample<usize>; 15] {
+    fn gauges(&self, totals: &StateTotals, is_grace: bool) -> [Sample<usize>; 16] {
         let ((waiting, threads), names) = (waiting(&self.driver), self.reloader.accounts.status().0);
         [
             ("vouch_export_connections", "Open connections.", self.open()),
@@ -193,6 +193,11 @@ impl Report {
             ("vouch_export_delegations", "Delegations.", totals.delegations),
             ("vouch_export_waiting_calls", "Calls that wait for a disk, a commit or the name service.", waiting),
             ("vouch_export_waiting_threads", "Threads for calls that wait.", threads),
+            (
+                "vouch_export_stalled_file_systems",
+                "Remote file systems none of whose calls has ended for 10 s.",
+                self.driver.remote.stalled(),
+            ),
             ("vouch_export_waiting_calls_bytes", "Memory of calls that wait.", self.driver.quotas.waiting_len.used()),
             ("vouch_export_incomplete_calls_bytes", "Memory of incompletely received calls.", self.driver.quotas.held.used()),
             (
