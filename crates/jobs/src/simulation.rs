@@ -286,6 +286,24 @@ fn removed_cache_comes_back_and_shorter_tickets_are_fetched_once() {
 }
 
 #[test]
+fn start_removes_what_a_killed_agent_has_staged_for_a_new_user() {
+    let site = Site::new();
+    site.start_broker();
+    let agent = site.agent();
+    let job = JobId::parse("1").unwrap();
+    site.begin(&job, DAY_S);
+    // The agent comes as far as to create the file.
+    let staged = site.path(&format!(".cc_{}.vouch", site.user.uid));
+    std::fs::create_dir(&staged).unwrap();
+    assert!(matches!(agent.enter(&job, None), Err(Error::Io { .. })));
+    drop(agent);
+    std::fs::remove_dir(&staged).unwrap();
+    std::fs::write(&staged, "tickets").unwrap();
+    site.agent();
+    assert!(!staged.exists());
+}
+
+#[test]
 fn end_that_the_broker_missed_is_done_before_an_agent_asks() {
     let site = Site::new();
     site.start_broker();

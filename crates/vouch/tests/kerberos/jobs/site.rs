@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,8 @@ pub(crate) struct Site {
     pub(crate) namespaces: BTreeMap<&'static str, String>,
     directory: tempfile::TempDir,
     address: SocketAddr,
+    /// Connections of agents at once. One address may have a quarter.
+    pub(crate) connections_max: u32,
     life: Duration,
     broker: Option<Child>,
     agents: BTreeMap<String, Child>,
@@ -67,7 +69,7 @@ impl Site {
             SocketAddr::V6(_) => address,
         };
         let (namespaces, agents) = (BTreeMap::new(), BTreeMap::new());
-        let mut site = Site { realm, shared: false, namespaces, directory, address, life, broker: None, agents };
+        let mut site = Site { realm, shared: false, namespaces, directory, address, connections_max: 512, life, broker: None, agents };
         for node in ["n1", "n2"] {
             std::fs::create_dir(site.path(node)).expect("a directory");
         }
@@ -148,9 +150,18 @@ impl Site {
         }
         command.arg("--keytab").arg(self.realm.kdc.path("keytabs/broker")).arg("--state").arg(self.path("broker"));
         command.arg("--socket").arg(self.socket()).arg("--audit").arg(self.path("trail"));
-        command.arg("--spool").arg(self.path("spool"));
+        command.arg("--spool").arg(self.path("spool")).args(["--connections-max", &self.connections_max.to_string()]);
         self.broker = Some(command.stdout(Stdio::null()).stderr(self.log("broker.log")).spawn().expect("the binary starts"));
         wait_until("the broker listens", || std::os::unix::net::UnixStream::connect(self.socket()).is_ok());
+    }
+
+    /// A connection to the broker that says nothing.
+    pub(crate) fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).expect("the broker listens")
+    }
+
+    pub(crate) fn broker_log(&self) -> String {
+        std::fs::read_to_string(self.path("broker.log")).expect("the broker's log")
     }
 
     pub(crate) fn kill_broker(&mut self) {
