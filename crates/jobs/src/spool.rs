@@ -48,3 +48,39 @@ pub(crate) fn drain(directory: &Path, is_scheduler: impl Fn(u32) -> bool, end: i
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn only_ends_of_the_scheduler_are_believed_and_kept_until_done() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("spool");
+        create(&directory).unwrap();
+        create(&directory).unwrap();
+        assert_eq!(std::fs::metadata(&directory).unwrap().mode() & 0o7777, MODE);
+        let job = JobId::parse("12[7].server").unwrap();
+        let count = || std::fs::read_dir(&directory).unwrap().count();
+        let ended = RefCell::new(Vec::new());
+        let end = |is_done: bool| {
+            let ended = &ended;
+            move |job: &JobId| {
+                ended.borrow_mut().push(job.clone());
+                is_done
+            }
+        };
+        add(&directory, &job).unwrap();
+        drain(&directory, |_| false, end(true));
+        assert_eq!((ended.borrow().len(), count()), (0, 0));
+        add(&directory, &job).unwrap();
+        drain(&directory, |_| true, end(false));
+        assert_eq!(count(), 1);
+        std::fs::write(directory.join("no job"), "").unwrap();
+        std::os::unix::fs::symlink("/", directory.join("2~1")).unwrap();
+        drain(&directory, |_| true, end(true));
+        assert_eq!((&ended.borrow()[..], count()), (&[job.clone(), job][..], 0));
+    }
+}
