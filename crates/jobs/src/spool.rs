@@ -40,7 +40,9 @@ pub(crate) fn create(directory: &Path) -> Result<(), Error> {
 pub(crate) fn drain(directory: &Path, is_scheduler: impl Fn(u32) -> bool, end: impl Fn(&JobId) -> bool) {
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten().take(SPOOLED_COUNT_MAX);
     for path in files.map(|file| file.path()).collect::<Vec<PathBuf>>() {
-        let is_believed = std::fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file() && is_scheduler(metadata.uid()));
+        // A second name may be another user's link to a file of the scheduler's.
+        let is_believed = std::fs::symlink_metadata(&path)
+            .is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1 && is_scheduler(metadata.uid()));
         let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once(SEPARATOR));
         let job = name.and_then(|(job, _)| JobId::parse(job).ok()).filter(|_| is_believed);
         if job.is_none_or(|job| end(&job)) {
@@ -80,6 +82,8 @@ mod tests {
         assert_eq!(count(), 1);
         std::fs::write(directory.join("no job"), "").unwrap();
         std::os::unix::fs::symlink("/", directory.join("2~1")).unwrap();
+        std::fs::write(parent.path().join("file"), "").unwrap();
+        std::fs::hard_link(parent.path().join("file"), directory.join("3~1")).unwrap();
         drain(&directory, |_| true, end(true));
         assert_eq!((&ended.borrow()[..], count()), (&[job.clone(), job][..], 0));
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use vouch_nfs4::Attributes;
 use vouch_nfs4::op::{ShareAccess, StableHow};
+use vouch_nfs4_client::{Client, Error};
 use vouch_rpcsec_gss::Service;
 
 use crate::export::{Export, ServerOptions};
@@ -22,25 +23,28 @@ const NAMESPACES: &str = "VOUCH_TEST_JOBS_NAMESPACES";
 /// Life of tickets in these tests.
 const LIFE: Duration = Duration::from_secs(8);
 
-/// The job's side: opens, writes, reads and removes files until its time is over.
+/// The job's side: opens, writes, reads and closes files until its time is over.
 pub(crate) async fn work(address: SocketAddr) {
     let seconds: u64 = std::env::var(SECONDS).expect("the parent sets it").parse().expect("a number");
     let end = Instant::now() + Duration::from_secs(seconds);
     let client = own_client::client(address, 1, Service::Privacy).await;
     let mut count = 0u32;
     while Instant::now() < end {
-        let name = format!("output {} {count}", std::process::id());
-        let root = client.walk(b"export").await.unwrap_or_else(|error| panic!("after {count} files: {error}"));
-        let file = client.open(&root.handle, name.as_bytes(), ShareAccess::BOTH, Some(&Attributes::default())).await;
-        let file = file.unwrap_or_else(|error| panic!("after {count} files: {error}"));
-        client.write(&file, 0, name.as_bytes(), StableHow::FileSync).await.unwrap_or_else(|error| panic!("{error}"));
-        let (bytes, _) = client.read(&file, 0, 1000).await.unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(bytes, name.as_bytes());
-        client.close_file(file).await.unwrap_or_else(|error| panic!("{error}"));
+        use_file(&client, count).await.unwrap_or_else(|error| panic!("after {count} files: {error}"));
         count += 1;
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     println!("files: {count}");
+}
+
+async fn use_file(client: &Client, number: u32) -> Result<(), Error> {
+    let name = format!("output {} {number}", std::process::id());
+    let root = client.walk(b"export").await?;
+    let file = client.open(&root.handle, name.as_bytes(), ShareAccess::BOTH, Some(&Attributes::default())).await?;
+    client.write(&file, 0, name.as_bytes(), StableHow::FileSync).await?;
+    let (bytes, _) = client.read(&file, 0, 1000).await?;
+    assert_eq!(bytes, name.as_bytes());
+    client.close_file(file).await
 }
 
 /// A job of a user: has nothing but the cache of its user's number.
