@@ -129,6 +129,26 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<
     Ok(stat[0])
 }
 
+/// All of it is in the page cache and up to date. The kernel answers truthfully only to the file's
+/// owner and to root.
+pub(crate) fn is_resident(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<bool> {
+    let page_len = rustix::param::page_size();
+    let skipped = offset as usize % page_len;
+    let len = skipped + len;
+    let start = libc::off_t::try_from(offset - skipped as u64).map_err(|_| Errno::INVAL)?;
+    // SAFETY: a new mapping, which nothing reads, and which ends below.
+    let map = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd(), start) };
+    if map == libc::MAP_FAILED {
+        return Err(last());
+    }
+    let mut pages = vec![0u8; len.div_ceil(page_len)];
+    // SAFETY: the mapping has `len` bytes, and `pages` a byte for each of its pages.
+    let asked = check(unsafe { libc::mincore(map, len, pages.as_mut_ptr()) }.into());
+    // SAFETY: the mapping of above.
+    unsafe { libc::munmap(map, len) };
+    asked.map(|_| pages.iter().all(|page| page & 1 == 1))
+}
+
 /// FICLONERANGE.
 pub(crate) fn clone_range(from: BorrowedFd<'_>, from_offset: u64, len: u64, to: BorrowedFd<'_>, offset: u64) -> Result<()> {
     /// `_IOW(0x94, 13, struct file_clone_range)`.

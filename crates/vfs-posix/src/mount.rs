@@ -31,6 +31,8 @@ pub(crate) struct Mount {
     pub(crate) stacked: bool,
     /// A call may wait for other machines or processes without a limit.
     pub(crate) is_remote: bool,
+    /// ceph-fuse keeps the page cache valid, and reads of it need no call.
+    pub(crate) has_valid_pages: bool,
     /// tmpfs or ramfs: no call blocks, and no data survives a power failure.
     pub(crate) in_memory: bool,
     /// Only if one commit makes all earlier changes durable.
@@ -139,6 +141,7 @@ impl Mount {
             inode_mask: u64::MAX,
             stacked: kind == OVERLAY_MAGIC,
             is_remote: REMOTE_MAGICS.contains(&kind),
+            has_valid_pages: has_type(id, &CEPH_FUSE),
             in_memory: kind == TMPFS_MAGIC || kind == RAMFS_MAGIC,
             journal: Journal::of(kind, device),
             fine_times,

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
-use rustix::fs::{self, FallocateFlags, OFlags, SeekFrom};
+use rustix::fs::{self, AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{self, Errno, ReadWriteFlags};
 use vouch_vfs::{
     AccessOverride, Advice, Attributes, Blocking, Caller, Content, Error, FileSpan, FileType, OpenAccess, OpenFile, ReadInto, Result,
@@ -198,6 +198,29 @@ impl PosixOpen {
         Ok(Content::Bytes { len: read, eof })
     }
 
+    /// On the thread of a connection, which must not wait for other machines.
+    fn read_resident(&self, offset: u64, len: usize, into: ReadInto<'_>) -> Result<Content> {
+        if !self.node.mount.has_valid_pages || len == 0 {
+            return Err(Error::WouldBlock);
+        }
+        let known = fs::statx(&self.file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::SIZE).or_error()?;
+        let (end, size) = (offset + len as u64, known.stx_size);
+        identity::assume_root()?;
+        if end > size || !ffi::is_resident(self.file.as_fd(), offset, len).is_ok_and(|resident| resident) {
+            return Err(Error::WouldBlock);
+        }
+        if into.span_allowed && len >= SPAN_LEN_MIN {
+            let span = FileSpan { file: Arc::clone(&self.file), offset, len };
+            return Ok(Content::Span { span, eof: end == size });
+        }
+        let start = into.bytes.len();
+        if ffi::read_at(self.file.as_fd(), offset, len, false, false, into.bytes).or_error()?.0 < len {
+            into.bytes.truncate(start);
+            return Err(Error::WouldBlock);
+        }
+        Ok(Content::Bytes { len, eof: end == size })
+    }
+
     fn read_memory(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
         let (len, more) = ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
         Ok(Content::Bytes { len, eof: !more })
@@ -255,7 +278,9 @@ impl OpenFile for PosixOpen {
         if offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Ok(Content::Bytes { len: 0, eof: true });
         }
-        self.require_local(blocking)?;
+        if blocking == Blocking::Forbidden && self.node.mount.is_remote {
+            return self.read_resident(offset, len, into);
+        }
         let mut size = None;
         if into.span_allowed && len >= SPAN_LEN_MIN {
             let known = stat(self.file.as_fd()).or_error()?.stx_size;

@@ -405,9 +405,9 @@ impl Compound {
 const WITHOUT_FILE_SYSTEM: [Op; 6] = [Op::PUTFH, Op::PUTROOTFH, Op::PUTPUBFH, Op::SAVEFH, Op::RESTOREFH, Op::GETFH];
 
 fn execute(server: &Server, context: &mut CompoundContext<'_>, args: &Args<'_>) -> Result<(), OpError> {
-    if !WITHOUT_FILE_SYSTEM.contains(&args.op())
-        && context.call.remote_system().is_some_and(|remote| context.call.may_wait_for != Some(remote))
-    {
+    // A read from memory waits for nothing.
+    let may_begin = WITHOUT_FILE_SYSTEM.contains(&args.op()) || (args.op() == Op::READ && context.blocking == Blocking::Forbidden);
+    if !may_begin && context.call.remote_system().is_some_and(|remote| context.call.may_wait_for != Some(remote)) {
         return Err(OpError::WouldBlock);
     }
     if matches!(args.op(), Op::OPEN | Op::LOCK | Op::WANT_DELEGATION) {

@@ -168,6 +168,9 @@ impl Inner {
     }
 
     fn check_blocking(&self, blocking: Blocking) -> crate::Result<()> {
+        if blocking == Blocking::Forbidden && self.is_remote.load(Ordering::Relaxed) {
+            return Err(crate::Error::WouldBlock);
+        }
         let before = self.random_blocking.load(Ordering::Relaxed);
         if before == 0 || blocking == Blocking::Allowed {
             return Ok(());
