@@ -1,3 +1,8 @@
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{Advice, fadvise};
+
 use crate::prelude::*;
 
 #[test]
@@ -92,4 +97,29 @@ fn mount_without_reachable_replicas_fails_in_time() {
         world.command(["mount", "--timeout", "2s", &world.name(""), "mnt"]).stdout(Stdio::null()).output().expect("the binary starts");
     assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(started.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn mount_whose_workers_cannot_start_fails_in_the_end() {
+    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&["--no-supervisor"], &[], TestSite::small_tree) else {
+        return;
+    };
+    assert!(world.run_err(7, ["upgrade", "mnt"]).contains("mnt"));
+    drop(mount);
+    let mut mount = Mount::new(&world, "mnt", &[&world.name("")]);
+    let held = File::open(mount.path("dir/numbers")).expect("published");
+    fs::remove_dir_all(world.path("state")).expect("the state of this test");
+    fs::write(world.path("state"), "no directory").expect("a file");
+    world.write("unusable", "");
+    drop(_replica);
+    signal("KILL", mount.worker().expect("a worker"));
+    let begun = Instant::now();
+    let mut byte = [0];
+    assert!(eventually(Duration::from_secs(400), || {
+        let _ = fadvise(&held, 0, None, Advice::DontNeed);
+        held.read_exact_at(&mut byte, 200_000).is_err()
+    }));
+    println!("reads fail {:?} after the kill", begun.elapsed());
+    assert!(eventually(Duration::from_secs(120), || mount.exit_code() == Some(7)));
+    let _ = Command::new("umount").arg("-l").arg(world.path("mnt")).status();
 }

@@ -95,31 +95,6 @@ fn killed_mount_is_taken_up_despite_faulty_configuration() {
     assert_eq!(fs::read_to_string(mount.path("link")).expect("served on").lines().count(), 50_000);
 }
 
-#[test]
-fn mount_whose_workers_cannot_start_fails_in_the_end() {
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&["--no-supervisor"], &[], TestSite::small_tree) else {
-        return;
-    };
-    assert!(world.run_err(7, ["upgrade", "mnt"]).contains("mnt"));
-    drop(mount);
-    let mut mount = Mount::new(&world, "mnt", &[&world.name("")]);
-    let held = File::open(mount.path("dir/numbers")).expect("published");
-    fs::remove_dir_all(world.path("state")).expect("the state of this test");
-    fs::write(world.path("state"), "no directory").expect("a file");
-    world.write("unusable", "");
-    drop(_replica);
-    signal("KILL", mount.worker().expect("a worker"));
-    let begun = Instant::now();
-    let mut byte = [0];
-    assert!(eventually(Duration::from_secs(400), || {
-        let _ = fadvise(&held, 0, None, Advice::DontNeed);
-        held.read_exact_at(&mut byte, 200_000).is_err()
-    }));
-    println!("reads fail {:?} after the kill", begun.elapsed());
-    assert!(eventually(WAIT_MAX, || mount.exit_code() == Some(7)));
-    let _ = Command::new("umount").arg("-l").arg(world.path("mnt")).status();
-}
-
 pub(crate) fn replacements() -> usize {
     std::env::var("VOUCH_TEST_REPLACEMENTS").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
 }
