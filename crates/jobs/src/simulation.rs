@@ -141,7 +141,7 @@ impl Site {
         assert_eq!(self.schedule(Request::Begin { job: job.clone(), user, nodes, deadline_s }), Reply::Begun { deadline_s });
     }
 
-    /// How many nodes have tickets, by the broker's word.
+    /// Nodes that have tickets in the broker's list.
     fn holder_count(&self) -> usize {
         let Reply::Jobs { jobs } = self.schedule(Request::List) else { panic!("no list") };
         jobs.iter().map(|job| job.holders.len()).sum()
@@ -164,6 +164,14 @@ fn next(seed: &mut u64) -> u64 {
     *seed ^= *seed >> 7;
     *seed ^= *seed << 17;
     *seed
+}
+
+fn site_with_job() -> (Site, Agent, JobId) {
+    let site = Site::new();
+    site.start_broker();
+    let (agent, job) = (site.agent(), JobId::parse("1").unwrap());
+    site.begin(&job, DAY_S);
+    (site, agent, job)
 }
 
 #[test]
@@ -218,11 +226,8 @@ fn job_of_thirty_days_has_valid_tickets_in_each_minute() {
 
 #[test]
 fn tickets_that_arrive_after_the_epilog_are_dropped() {
-    let site = Site::new();
-    site.start_broker();
-    let agent = Arc::new(site.agent());
-    let job = JobId::parse("1").unwrap();
-    site.begin(&job, DAY_S);
+    let (site, agent, job) = site_with_job();
+    let agent = Arc::new(agent);
     let end_meanwhile = || {
         let (agent, job) = (agent.clone(), job.clone());
         *site.interruption.lock() = Some(Box::new(move || agent.leave(&job, "ended on the node").unwrap()));
@@ -245,11 +250,7 @@ fn tickets_that_arrive_after_the_epilog_are_dropped() {
 
 #[test]
 fn report_of_the_first_run_does_not_end_a_job_that_is_queued_again() {
-    let site = Site::new();
-    site.start_broker();
-    let agent = site.agent();
-    let job = JobId::parse("1").unwrap();
-    site.begin(&job, DAY_S);
+    let (site, agent, job) = site_with_job();
     agent.enter(&job, None).unwrap();
     agent.leave(&job, "ended on the node").unwrap();
     assert_eq!(site.schedule(Request::End { job: job.clone() }), Reply::Done);
@@ -287,11 +288,7 @@ fn removed_cache_comes_back_and_shorter_tickets_are_fetched_once() {
 
 #[test]
 fn start_removes_what_a_killed_agent_has_staged_for_a_new_user() {
-    let site = Site::new();
-    site.start_broker();
-    let agent = site.agent();
-    let job = JobId::parse("1").unwrap();
-    site.begin(&job, DAY_S);
+    let (site, agent, job) = site_with_job();
     // The agent comes as far as to create the file.
     let staged = site.path(&format!(".cc_{}.vouch", site.user.uid));
     std::fs::create_dir(&staged).unwrap();
@@ -305,11 +302,7 @@ fn start_removes_what_a_killed_agent_has_staged_for_a_new_user() {
 
 #[test]
 fn end_that_the_broker_missed_is_done_before_an_agent_asks() {
-    let site = Site::new();
-    site.start_broker();
-    let agent = site.agent();
-    let job = JobId::parse("1").unwrap();
-    site.begin(&job, DAY_S);
+    let (site, agent, job) = site_with_job();
     agent.enter(&job, None).unwrap();
     site.link.0.lock().take();
     crate::spool::add(&site.path("spool"), &job).unwrap();

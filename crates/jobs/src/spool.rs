@@ -16,7 +16,7 @@ const SEPARATOR: char = '~';
 /// Users may add files, and can neither list nor remove those of others.
 const MODE: u32 = 0o1733;
 
-/// Notes that a job has ended, for the broker's next start.
+/// Notes that a job has ended. The broker reads it when it runs.
 ///
 /// # Errors
 /// If the directory is missing: no broker has run on this host.

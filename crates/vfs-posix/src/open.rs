@@ -198,7 +198,8 @@ impl PosixOpen {
         Ok(Content::Bytes { len: read, eof })
     }
 
-    /// On the thread of a connection, which must not wait for other machines.
+    /// On the thread of a connection, which must not wait for other machines. The known size may be
+    /// old, so the end of the file shows only to a thread that may ask.
     fn read_resident(&self, offset: u64, len: usize, into: ReadInto<'_>) -> Result<Content> {
         if !self.node.mount.has_valid_pages || len == 0 {
             return Err(Error::WouldBlock);
@@ -206,19 +207,19 @@ impl PosixOpen {
         let known = fs::statx(&self.file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::SIZE).or_error()?;
         let (end, size) = (offset + len as u64, known.stx_size);
         identity::assume_root()?;
-        if end > size || !ffi::is_resident(self.file.as_fd(), offset, len).is_ok_and(|resident| resident) {
+        if end >= size || !ffi::is_resident(self.file.as_fd(), offset, len).is_ok_and(|resident| resident) {
             return Err(Error::WouldBlock);
         }
         if into.span_allowed && len >= SPAN_LEN_MIN {
             let span = FileSpan { file: Arc::clone(&self.file), offset, len };
-            return Ok(Content::Span { span, eof: end == size });
+            return Ok(Content::Span { span, eof: false });
         }
         let start = into.bytes.len();
         if ffi::read_at(self.file.as_fd(), offset, len, false, false, into.bytes).or_error()?.0 < len {
             into.bytes.truncate(start);
             return Err(Error::WouldBlock);
         }
-        Ok(Content::Bytes { len, eof: end == size })
+        Ok(Content::Bytes { len, eof: false })
     }
 
     fn read_memory(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {

@@ -303,7 +303,7 @@ fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) 
     }
 }
 
-/// Whether the drawing is of CPU by bytes, and the drawing.
+/// A plot; true if it shows CPU time per byte.
 pub(super) fn cpu_drawings(run: &Run, title: &str, results: &[&CaseResult]) -> Vec<(bool, String)> {
     let mut drawings = Vec::new();
     for large in [true, false] {
