@@ -139,3 +139,29 @@ fn quota_is_reported_as_such_and_missing_features_are_named() {
         assert!(matches!(full, Some(Error::Quota)), "{full:?}");
     });
 }
+
+#[test]
+fn cached_pages_are_read_at_once_but_not_the_end_of_a_file() {
+    alone("cephfs::cached_pages_are_read_at_once_but_not_the_end_of_a_file", &PROGRAMS, |above| {
+        let cluster = Cluster::start();
+        let root = above.join("root");
+        let mounted = cluster.mount(&root);
+        let fs = export(&root, with_names(&above.join("names")));
+        std::fs::write(root.join("file"), [5; 3 * 4096]).expect("a file");
+        let id = fs.find(&Caller::root(), &fs.root(), "file").expect("the file exists").0;
+        let open = fs.open(&Caller::root(), &id, READ, AccessOverride::None, Blocking::Allowed).expect("readable");
+        let read = |offset, len, blocking| {
+            let mut bytes = Vec::new();
+            open.read(offset, len, ReadInto { bytes: &mut bytes, span_allowed: false }, blocking).map(|_| bytes)
+        };
+        assert_eq!(read(0, 3 * 4096, Blocking::Allowed).expect("readable"), [5; 3 * 4096]);
+        cluster.mds().pause();
+        assert_eq!(read(0, 2 * 4096, Blocking::Forbidden).expect("in the page cache"), [5; 2 * 4096]);
+        // Another client may have made the file longer.
+        for (offset, len) in [(2 * 4096, 4096), (3 * 4096, 1)] {
+            refused!(read(offset, len, Blocking::Forbidden), WouldBlock);
+        }
+        cluster.mds().resume();
+        drop((open, fs, mounted));
+    });
+}
