@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vouch_jobs::names::{JobId, UserName};
@@ -52,14 +52,20 @@ pub(super) struct BeginArgs {
 /// Nodes get no more tickets for it, and those that still hold some remove them. As EpilogSlurmctld
 /// of Slurm with --slurm. A job that is not registered is no error. While the broker is away, the end
 /// is noted in --spool, which the broker reads.
+///
+/// Slurm never reports a job that ends while slurmctld is down. Run `vouch jobs end --slurm --missed`
+/// from time to time, for example by cron(8).
 #[derive(Debug, clap::Args)]
 pub(super) struct EndArgs {
     /// The job's number; by default SLURM_JOB_ID or PBS_JOBID.
     #[arg(long, value_name = "ID")]
     job: Option<JobId>,
-    /// Accepted for symmetry with `begin`.
-    #[arg(long, hide = true)]
+    /// The scheduler is Slurm.
+    #[arg(long)]
     slurm: bool,
+    /// End all registered jobs that squeue(1) does not list any more.
+    #[arg(long, requires = "slurm", conflicts_with = "job")]
+    missed: bool,
     /// Directory for ends of jobs while the broker is away.
     #[arg(long, value_name = "DIR", default_value = SPOOL)]
     spool: PathBuf,
@@ -111,6 +117,9 @@ fn register(args: BeginArgs) -> Outcome {
 }
 
 pub(super) fn end(args: EndArgs) -> Outcome {
+    if args.missed {
+        return end_missed(&args.socket);
+    }
     let job = job(args.job.as_ref())?;
     match vouch_jobs::ask_local(&args.socket, &Request::End { job: job.clone() }) {
         Ok(_) => Ok(()),
@@ -120,6 +129,19 @@ pub(super) fn end(args: EndArgs) -> Outcome {
             Ok(spool::add(&args.spool, &job)?)
         }
     }
+}
+
+fn end_missed(socket: &Path) -> Outcome {
+    // Before squeue(1) is asked: Slurm knows each job that it has registered.
+    let Reply::Jobs { jobs } = ask(socket, &Request::List)? else { return Ok(()) };
+    let listed = slurm::listed_jobs()?;
+    for job in jobs.into_iter().filter(|job| job.ended_s.is_none()).map(|job| job.job) {
+        if !listed.contains(job.as_str()) {
+            ask(socket, &Request::End { job: job.clone() })?;
+            output::text(&format!("{job} ended: squeue does not list it\n"))?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn list(args: &ListArgs) -> Outcome {

@@ -1,5 +1,6 @@
-//! The job's environment in prologs, and its time limit by squeue(1).
+//! The job's environment in prologs; its time limit, and which jobs there are, by squeue(1).
 
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -22,6 +23,18 @@ pub(super) fn time_limit(job: &JobId) -> Outcome<Option<Duration>> {
         return Err(Failure::not_found(format!("job {job}"), format!("squeue knows no time limit: {}", why.trim())));
     }
     parse_limit(limit).ok_or_else(|| Failure::input("squeue", format!("the time limit {limit:?} is not understood; give --for")))
+}
+
+/// Numbers of all jobs that wait or run. squeue(1) must show those of all users: PrivateData of
+/// slurm.conf(5) hides them from others than root and Slurm's user, who alone may end jobs.
+pub(super) fn listed_jobs() -> Outcome<BTreeSet<String>> {
+    let mut command = Command::new("squeue");
+    let out = command.args(["--noheader", "--all", "--array", "--format", "%A"]).stdin(Stdio::null()).output().at("squeue")?;
+    if !out.status.success() {
+        let why = String::from_utf8_lossy(&out.stderr);
+        return Err(vouch_jobs::Error::Unavailable(format!("no job is ended, because squeue fails: {}", why.trim())).into());
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).lines().map(|line| line.trim().to_owned()).collect())
 }
 
 /// `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS` or `UNLIMITED` (squeue(1), "%l").

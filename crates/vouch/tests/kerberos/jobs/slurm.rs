@@ -171,6 +171,7 @@ fn job_of_slurm_has_tickets_until_its_end() {
     let output = slurm.path("output").join(format!("out-{job}"));
     wait_until("the job runs", || site.cache_path("n1", USER).exists());
     assert!(site.list().contains(&format!("\"job\": \"{job}\"")), "{}", site.list());
+    end_that_slurm_did_not_report(&site, &slurm, &job);
     wait_until("the job ends", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
     let text = std::fs::read_to_string(&output).unwrap_or_default();
     assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
@@ -202,4 +203,20 @@ fn job_of_slurm_has_tickets_until_its_end() {
     let text = std::fs::read_to_string(slurm.path("output").join(format!("out-{job}"))).unwrap_or_default();
     assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
     wait_until("the node is free", || slurm.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle");
+}
+
+/// `live` goes on, and a job that Slurm does not know ends.
+fn end_that_slurm_did_not_report(site: &Site, slurm: &Slurm, live: &str) {
+    const LOST: &str = "999999";
+    site.begin(LOST, USER, "n1", "1h").expect("the job is registered");
+    let end_missed = |configuration: PathBuf| {
+        let mut command = site.vouch();
+        command.args(["end", "--slurm", "--missed", "--socket"]).arg(site.socket());
+        command.env("SLURM_CONF", configuration).output().expect("the binary starts")
+    };
+    let without_slurm = end_missed(slurm.path("absent.conf"));
+    let error = String::from_utf8_lossy(&without_slurm.stderr).into_owned();
+    assert!(!without_slurm.status.success() && error.contains("no job is ended"), "{error}");
+    let ended = String::from_utf8_lossy(&end_missed(slurm.configuration()).stdout).into_owned();
+    assert_eq!(ended, format!("{LOST} ended: squeue does not list it\n"), "{live} is live: {}", site.list());
 }
