@@ -112,8 +112,13 @@ impl Kdc {
     }
 
     pub(crate) fn start_again(&mut self) {
+        self.start_again_with(Vec::new());
+    }
+
+    /// The same, with more environment.
+    pub(crate) fn start_again_with(&mut self, environment: Vec<(&'static str, OsString)>) {
         let mut command = self.program("krb5kdc");
-        self.child = command.arg("-n").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("krb5kdc is there");
+        self.child = command.arg("-n").envs(environment).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("krb5kdc is there");
         assert!(self.listens(), "the KDC does not start again");
     }
 

@@ -1,5 +1,6 @@
 //! `vouch jobs` on a node: its agent and rpc.gssd in a guest; broker, KDC and server outside.
 
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
@@ -14,10 +15,10 @@ use crate::ldap::LdapRealm;
 use crate::memory::GuestMemory;
 use crate::server::{Server, ServerOptions};
 
-const BROKER: &str = "vouch-jobs/server.vouch.test";
-const SERVICE: &str = "nfs/server.vouch.test";
+pub(crate) const BROKER: &str = "vouch-jobs/server.vouch.test";
+pub(crate) const SERVICE: &str = "nfs/server.vouch.test";
 /// Users with a job, and with a ticket of their own that is renewed without one.
-const JOB_USER: &str = "daemon";
+pub(crate) const JOB_USER: &str = "daemon";
 const LONE_USER: &str = "games";
 
 /// Seconds that tickets live, that they can be renewed, and that the jobs run. VOUCH_JOB_MINUTES
@@ -29,18 +30,19 @@ fn times() -> [u64; 3] {
     }
 }
 
-struct Broker {
+pub(crate) struct Broker {
     directory: tempfile::TempDir,
-    environment: Vec<(&'static str, std::ffi::OsString)>,
-    port: u16,
+    environment: Vec<(&'static str, OsString)>,
+    pub(crate) port: u16,
     _child: KillOnDrop,
 }
 
 impl Broker {
-    fn start(kdc: &Kdc, network: &Network, ticket_s: u64) -> Broker {
+    /// `more` is added to the environment of its programs.
+    pub(crate) fn start(kdc: &Kdc, network: &Network, ticket_s: u64, more: &[(&'static str, OsString)]) -> Broker {
         let directory = tempfile::tempdir().expect("a directory");
         let port = TcpListener::bind((network.address.as_str(), 0)).expect("a free port").local_addr().expect("bound").port();
-        let environment = kdc.environment("server");
+        let environment = [&kdc.environment("server"), more].concat();
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.args(["jobs", "broker", "--principal", BROKER, "--service", SERVICE, "--uid-min", "1", "--scheduler", "root"]);
         command.args(["--ticket-life", &format!("{ticket_s}s"), "--listen", &format!("{}:{port}", network.address)]);
@@ -60,7 +62,7 @@ impl Broker {
         self.directory.path().join("socket")
     }
 
-    fn begin(&self, job: &str, user: &str, node: &str, seconds: u64) {
+    pub(crate) fn begin(&self, job: &str, user: &str, node: &str, seconds: u64) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command
             .args(["jobs", "begin", "--job", job, "--user", user, "--nodes", node, "--for", &format!("{seconds}s"), "--socket"])
@@ -100,7 +102,7 @@ fn job_works_through_rpc_gssd_longer_than_its_tickets_live() {
         },
     );
     std::fs::set_permissions(server.path(""), std::fs::Permissions::from_mode(0o777)).expect("the export is ours");
-    let broker = Broker::start(kdc, &network, ticket_s);
+    let broker = Broker::start(kdc, &network, ticket_s, &[]);
     broker.begin("7", JOB_USER, &network.guest_name(), work_s + 600);
     let guest = Guest::new(&network, &server)
         .argument("init_on_free=1")

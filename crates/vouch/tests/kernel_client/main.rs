@@ -17,7 +17,9 @@ mod kerberos;
 mod kill_on_drop;
 #[path = "../kerberos/ldap.rs"]
 mod ldap;
+mod long_job;
 mod memory;
+mod moved_clock;
 #[path = "../end_to_end/moving_address.rs"]
 #[allow(dead_code, reason = "tests without a guest use the rest")]
 mod moving_address;
