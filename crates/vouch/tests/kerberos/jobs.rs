@@ -1,6 +1,7 @@
 //! `vouch jobs`: jobs that outlive their tickets, against a real KDC with the LDAP back end, and the
 //! ways in which tickets are refused and taken away.
 
+pub(crate) mod array;
 mod site;
 mod slurm;
 
@@ -18,7 +19,7 @@ use crate::kdc::Kdc;
 use crate::own_client;
 use site::{Site, wait_until};
 
-const SECONDS: &str = "VOUCH_TEST_SECONDS";
+pub(crate) const SECONDS: &str = "VOUCH_TEST_SECONDS";
 const NAMESPACES: &str = "VOUCH_TEST_JOBS_NAMESPACES";
 /// Life of tickets in these tests.
 const LIFE: Duration = Duration::from_secs(8);

@@ -236,6 +236,7 @@ fn client_process() {
                 runtime.block_on(crate::back_channel::recall(address, service, move || context(address, service)));
             }
         }
+        "array-task" => runtime.block_on(crate::jobs::array::work(address)),
         "job" => runtime.block_on(crate::jobs::work(address)),
         "restart" => runtime.block_on(work_across_restart(address)),
         "takeover" => runtime.block_on(crate::takeover::hold_over_takeover(address)),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::site::{Site, wait_until};
 
-struct Slurm {
+pub(super) struct Slurm {
     directory: tempfile::TempDir,
     daemons: Vec<Child>,
 }
@@ -18,9 +18,9 @@ struct Slurm {
 const USER: &str = "daemon";
 
 impl Slurm {
-    /// A cluster with one node, `n1`, whose agent the site runs. Without the packages prints a line
-    /// that `script/test` counts, and returns `None`.
-    fn start(site: &Site) -> Option<Slurm> {
+    /// A cluster with one node, `n1`, whose agent the site runs, and which runs this number of jobs at
+    /// once. Without the packages prints a line that `script/test` counts, and returns `None`.
+    pub(super) fn start(site: &Site, job_count: u32) -> Option<Slurm> {
         let needs = ["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/usr/bin/squeue"];
         if needs.iter().any(|path| !Path::new(path).exists()) {
             println!("skipped: needs the packages slurmctld, slurmd, slurm-client and munge");
@@ -37,7 +37,7 @@ impl Slurm {
         std::fs::write(path("munge.key"), [7; 128]).expect("a file");
         std::fs::set_permissions(path("munge.key"), std::fs::Permissions::from_mode(0o400)).expect("a file");
         slurm.write_scripts(site);
-        slurm.write_configuration();
+        slurm.write_configuration(job_count);
         let here = slurm.directory.path().to_owned();
         let mut munged = Command::new("/usr/sbin/munged");
         munged.args(["--foreground", "--force"]);
@@ -58,7 +58,7 @@ impl Slurm {
         Some(slurm)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -90,7 +90,7 @@ impl Slurm {
         }
     }
 
-    fn write_configuration(&self) {
+    fn write_configuration(&self, job_count: u32) {
         let ports: Vec<TcpListener> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
         let ports: Vec<u16> = ports.iter().map(|socket| socket.local_addr().expect("bound").port()).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -101,22 +101,22 @@ impl Slurm {
              AuthType=auth/munge\nAuthInfo=socket={here}/munge/socket\nCredType=cred/munge\nMpiDefault=none\nReturnToService=2\n\
              StateSaveLocation={here}/state\nSlurmdSpoolDir={here}/spool\nSlurmctldPidFile={here}/slurmctld.pid\n\
              SlurmdPidFile={here}/slurmd.pid\nProctrackType=proctrack/pgid\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
-             SelectType=select/linear\nKillWait=2\nPrologFlags=Alloc\nPrologSlurmctld={here}/begin\nEpilogSlurmctld={here}/end\nProlog={here}/prolog\n\
-             Epilog={here}/epilog\nNodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs=1\n\
+             SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nSlurmdParameters=config_overrides\nKillWait=2\nPrologFlags=Alloc\nPrologSlurmctld={here}/begin\nEpilogSlurmctld={here}/end\nProlog={here}/prolog\n\
+             Epilog={here}/epilog\nNodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs={job_count}\n\
              PartitionName=all Nodes=n1 Default=YES MaxTime=INFINITE State=UP\n",
             ports[0], ports[1]
         );
         std::fs::write(self.configuration(), text).expect("a file");
     }
 
-    fn output(&self, program: &str, args: &[&str]) -> String {
+    pub(super) fn output(&self, program: &str, args: &[&str]) -> String {
         let out = Command::new(program).args(args).env("SLURM_CONF", self.configuration()).output().expect("the file exists");
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
     /// Returns the job's number.
-    fn submit(&self, script: &str, options: &[&str]) -> String {
-        let user = nix::unistd::User::from_name(USER).expect("the name service").expect("a system user");
+    pub(super) fn submit(&self, user: &str, script: &str, options: &[&str]) -> String {
+        let user = nix::unistd::User::from_name(user).expect("the name service").expect("a system user");
         let file = self.path("job.sh");
         std::fs::write(&file, script).expect("a file");
         let mut command = Command::new("sbatch");
@@ -135,7 +135,7 @@ impl Slurm {
         files.filter(is_task).map(number).collect()
     }
 
-    fn logs(&self) -> String {
+    pub(super) fn logs(&self) -> String {
         let names = ["slurmctld.log", "slurmd.log", "scripts.log", "munged.log"];
         names.map(|name| format!("{name}:\n{}\n", std::fs::read_to_string(self.path(name)).unwrap_or_default())).concat()
     }
@@ -157,7 +157,7 @@ impl Drop for Slurm {
 fn job_of_slurm_has_tickets_until_its_end() {
     let life = Duration::from_secs(6);
     let Some(mut site) = Site::start(life) else { return };
-    let Some(slurm) = Slurm::start(&site) else { return };
+    let Some(slurm) = Slurm::start(&site, 1) else { return };
     site.open_for_users();
     let cache = site.cache("n1", USER);
     let krb5 = site.realm.kdc.path("strict.conf");
@@ -167,7 +167,7 @@ fn job_of_slurm_has_tickets_until_its_end() {
         krb5.display(),
         3 * life.as_secs()
     );
-    let job = slurm.submit(&script, &[]);
+    let job = slurm.submit(USER, &script, &[]);
     let output = slurm.path("output").join(format!("out-{job}"));
     wait_until("the job runs", || site.cache_path("n1", USER).exists());
     assert!(site.list().contains(&format!("\"job\": \"{job}\"")), "{}", site.list());
@@ -177,13 +177,13 @@ fn job_of_slurm_has_tickets_until_its_end() {
     assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
     wait_until("its tickets are removed", || !site.cache_path("n1", USER).exists());
     // A job that is cancelled.
-    let cancelled = slurm.submit("#!/bin/sh\nsleep 60\n", &[]);
+    let cancelled = slurm.submit(USER, "#!/bin/sh\nsleep 60\n", &[]);
     wait_until("the job has tickets", || site.cache_path("n1", USER).exists());
     slurm.output("scancel", &[&cancelled]);
     wait_until("its tickets are removed", || !site.cache_path("n1", USER).exists());
     // Each task of an array is a job of its own.
     let script = format!("#!/bin/sh\nexport KRB5_CONFIG={}\nklist -s -c {cache} && echo task $SLURM_ARRAY_TASK_ID\n", krb5.display());
-    slurm.submit(&script, &["--array=1-5"]);
+    slurm.submit(USER, &script, &["--array=1-5"]);
     wait_until("the tasks end", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
     let tasks = slurm.tasks();
     assert_eq!(tasks.len(), 5, "{tasks:?}\n{}", slurm.logs());
@@ -198,7 +198,7 @@ fn job_of_slurm_has_tickets_until_its_end() {
     // Without broker and agent, jobs run without tickets, and the node stays.
     site.kill_broker();
     site.kill_agent("n1");
-    let job = slurm.submit("#!/bin/sh\necho to the end\n", &[]);
+    let job = slurm.submit(USER, "#!/bin/sh\necho to the end\n", &[]);
     wait_until("the job ends", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
     let text = std::fs::read_to_string(slurm.path("output").join(format!("out-{job}"))).unwrap_or_default();
     assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
