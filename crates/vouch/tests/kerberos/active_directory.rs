@@ -8,6 +8,7 @@ mod domain;
 mod member;
 mod read_only;
 mod rotation;
+mod sssd;
 mod trust;
 
 use std::path::Path;

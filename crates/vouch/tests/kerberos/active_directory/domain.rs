@@ -112,6 +112,7 @@ pub(super) struct Export {
 #[derive(Default)]
 pub(super) struct Options<'a> {
     pub(super) by_winbind: bool,
+    pub(super) by_sssd: bool,
     /// Arguments of `vouch export`.
     pub(super) more: &'a [&'a str],
 }
@@ -170,7 +171,7 @@ impl Domain {
 
     pub(super) fn log(&self) -> String {
         let read = |name: &str| std::fs::read_to_string(self.path(name)).unwrap_or_default();
-        format!("{}{}", self.controller.log(), read("export.log"))
+        format!("{}{}{}", self.controller.log(), read("export.log"), read("sssd.log"))
     }
 
     pub(super) fn inside(&self, program: &str) -> Command {
@@ -262,7 +263,7 @@ impl Domain {
 
     /// An export of the member, whose users and groups are those of winbind: `AD\name`.
     pub(super) fn export_by_winbind(&self, name: &str) -> Export {
-        self.export_with(name, &Options { by_winbind: true, more: &[] })
+        self.export_with(name, &Options { by_winbind: true, ..Options::default() })
     }
 
     pub(super) fn export_with(&self, name: &str, options: &Options<'_>) -> Export {
@@ -273,6 +274,10 @@ impl Domain {
             let profiles = ["names.conf", "krb5.conf"].map(|profile| self.path(profile).display().to_string());
             command = self.with_winbind(env!("CARGO_BIN_EXE_vouch"));
             command.envs(self.environment()).env("KRB5_CONFIG", profiles.join(":"));
+        }
+        if options.by_sssd {
+            command = self.with_sssd(env!("CARGO_BIN_EXE_vouch"));
+            command.envs(self.environment());
         }
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr()).expect("a free port");
         let state = self.path(&format!("state-{name}"));
