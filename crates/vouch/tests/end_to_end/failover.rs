@@ -9,7 +9,9 @@ mod heads;
 mod instances;
 mod keepalived;
 mod network;
+mod pauses;
 mod reclaim;
+mod recorded;
 mod report;
 mod worker;
 
@@ -95,7 +97,7 @@ fn run_faults(network: Network, set_up: &str, faults: &[Fault]) {
     let (mut progress, mut tasks) = (Vec::new(), Vec::new());
     wait_for_epoch(&heads, 0);
     for number in 0..WORKERS {
-        let worker = runtime.block_on(Worker::connect(number, heads.clone(), ledger.clone()));
+        let worker = runtime.block_on(Worker::connect(number, heads.service.clone(), ledger.clone()));
         progress.push(worker.progress.clone());
         tasks.push(runtime.spawn(worker.work()));
     }
@@ -140,7 +142,7 @@ fn add_fencing(world: &TestSite, options: &mut Vec<String>) {
 fn wait_for_epoch(heads: &Heads, after: u64) -> Active {
     let mut found = None;
     let is_there = eventually(Duration::from_secs(300), || {
-        found = heads.active().filter(|active| active.epoch > after && active.epoch == heads.epoch.load(Ordering::SeqCst));
+        found = heads.active().filter(|active| active.epoch > after && active.epoch == heads.service.epoch.load(Ordering::SeqCst));
         found.is_some()
     });
     assert!(is_there, "no head takes over\n{}", heads.logs());

@@ -24,6 +24,9 @@ mod moved_clock;
 #[allow(dead_code, reason = "tests without a guest use the rest")]
 mod moving_address;
 mod pnfs;
+#[path = "../end_to_end/prelude.rs"]
+#[allow(unused_imports, reason = "tests without a guest use the rest")]
+mod prelude;
 mod server;
 #[path = "../end_to_end/test_site.rs"]
 #[allow(dead_code, reason = "tests without a guest use the rest")]

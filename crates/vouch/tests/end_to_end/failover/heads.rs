@@ -4,6 +4,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 
 use super::network::{ADDRESS, Network};
+use super::worker::Service;
 use crate::prelude::*;
 
 pub(super) const PORT: u16 = 20490;
@@ -16,8 +17,7 @@ pub(super) struct Heads {
     /// Else keepalived does.
     moves_address: bool,
     running: Mutex<[Option<KillOnDrop>; 2]>,
-    /// Of the head that has the address.
-    pub(super) epoch: AtomicU64,
+    pub(super) service: Arc<Service>,
     stop: AtomicBool,
 }
 
@@ -39,8 +39,10 @@ pub(super) struct Active {
 
 impl Heads {
     pub(super) fn start(world: Arc<TestSite>, network: Network, options: Vec<String>, moves_address: bool) -> Arc<Heads> {
-        let (running, epoch, stop) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Heads { world, network, options, moves_address, running, epoch, stop })
+        let address = format!("{ADDRESS}:{PORT}").parse().expect("an address");
+        let service = Arc::new(Service { address, epoch: AtomicU64::new(0) });
+        let (running, stop) = (Mutex::default(), AtomicBool::new(false));
+        Arc::new(Heads { world, network, options, moves_address, running, service, stop })
     }
 
     /// Until [`Self::stop`].
@@ -50,12 +52,12 @@ impl Heads {
                 self.restart_ended(head);
             }
             if let Some(active) = self.active()
-                && active.epoch != self.epoch.load(Ordering::SeqCst)
+                && active.epoch != self.service.epoch.load(Ordering::SeqCst)
             {
                 if self.moves_address {
                     self.network.move_address(active.head);
                 }
-                self.epoch.store(active.epoch, Ordering::SeqCst);
+                self.service.epoch.store(active.epoch, Ordering::SeqCst);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -63,10 +65,6 @@ impl Heads {
 
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-    }
-
-    pub(super) fn address() -> SocketAddr {
-        format!("{ADDRESS}:{PORT}").parse().expect("an address")
     }
 
     fn restart_ended(&self, head: usize) {

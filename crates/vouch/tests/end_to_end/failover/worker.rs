@@ -1,7 +1,6 @@
 //! A client with opens and a contended lock. It checks that no acknowledged change is lost, and that
 //! no lock is granted twice.
 
-use std::collections::HashSet;
 use std::sync::atomic::AtomicUsize;
 
 use vouch_nfs4::op::LockType;
@@ -9,8 +8,16 @@ use vouch_nfs4::{ClientId, Filehandle, Status, Verifier};
 use vouch_nfs4_client::{Config, Identity, Lock, OpenFile, Plain};
 use vouch_oncrpc::AuthSys;
 
-use super::heads::Heads;
+use super::pauses::Firsts;
+use super::recorded::Recorded;
 use crate::prelude::*;
+
+/// As clients know it.
+pub(super) struct Service {
+    pub(super) address: SocketAddr,
+    /// Of the head that has the address.
+    pub(super) epoch: AtomicU64,
+}
 
 /// Shared by all workers of a run.
 #[derive(Default)]
@@ -34,8 +41,8 @@ struct Files {
 }
 
 pub(super) struct Worker {
-    number: usize,
-    heads: Arc<Heads>,
+    pub(super) number: usize,
+    service: Arc<Service>,
     ledger: Arc<Ledger>,
     client: Client,
     /// The head's epoch that the client has last recovered with.
@@ -46,22 +53,22 @@ pub(super) struct Worker {
     pub(super) acknowledged: u64,
     pub(super) progress: Arc<AtomicU64>,
     /// First acknowledged change, and first new lock, in each epoch.
-    pub(super) first_changes: Vec<(u64, Instant)>,
-    pub(super) first_locks: Vec<(u64, Instant)>,
+    pub(super) first_changes: Firsts,
+    pub(super) first_locks: Firsts,
 }
 
 impl Worker {
-    pub(super) async fn connect(number: usize, heads: Arc<Heads>, ledger: Arc<Ledger>) -> Worker {
-        let epoch = heads.epoch.load(Ordering::SeqCst);
+    pub(super) async fn connect(number: usize, service: Arc<Service>, ledger: Arc<Ledger>) -> Worker {
+        let epoch = service.epoch.load(Ordering::SeqCst);
         let (client, files) = loop {
-            match open_files(number).await {
+            match open_files(service.address, number).await {
                 Ok(opened) => break opened,
                 Err(_) => tokio::time::sleep(RETRY).await,
             }
         };
         Worker {
             number,
-            heads,
+            service,
             ledger,
             opened_by: client.id(),
             client,
@@ -70,8 +77,8 @@ impl Worker {
             lock: None,
             acknowledged: 0,
             progress: Arc::default(),
-            first_changes: Vec::new(),
-            first_locks: Vec::new(),
+            first_changes: Firsts::default(),
+            first_locks: Firsts::default(),
         }
     }
 
@@ -119,25 +126,17 @@ impl Worker {
                 Err(_) => tokio::time::sleep(LOCK_POLL).await,
             }
         };
-        let before = self.ledger.holder.swap(self.number + 1, Ordering::SeqCst);
-        if before != 0 {
-            self.ledger.granted_twice.fetch_add(1, Ordering::SeqCst);
-        }
-        self.ledger.granted.fetch_add(1, Ordering::SeqCst);
-        if self.first_locks.last().is_none_or(|(epoch, _)| *epoch != self.epoch) {
-            self.first_locks.push((self.epoch, Instant::now()));
-        }
+        let expected = self.ledger.begin_turn(self.number);
+        self.first_locks.note(self.epoch);
         self.lock = Some(lock);
-        let expected = self.ledger.counter.load(Ordering::SeqCst);
         let (bytes, _) = self.until_done(|client, files| async move { client.read(&files.shared, 0, RECORD_LEN as u32).await }).await;
         let found = bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         if found != expected {
             self.ledger.lost.fetch_add(1, Ordering::SeqCst);
         }
         self.until_done(|client, files| async move { write(&client, &files.shared, 0, expected + 1).await }).await;
-        self.ledger.counter.store(expected + 1, Ordering::SeqCst);
         self.change_acknowledged();
-        self.ledger.holder.store(0, Ordering::SeqCst);
+        self.ledger.end_turn(expected + 1);
         let opened_by = self.opened_by;
         let Some(mut lock) = self.lock.take() else { return };
         // After a takeover nothing is left to unlock.
@@ -155,9 +154,7 @@ impl Worker {
     fn change_acknowledged(&mut self) {
         self.acknowledged += 1;
         self.progress.fetch_add(1, Ordering::SeqCst);
-        if self.first_changes.last().is_none_or(|(epoch, _)| *epoch != self.epoch) {
-            self.first_changes.push((self.epoch, Instant::now()));
-        }
+        self.first_changes.note(self.epoch);
     }
 
     /// `None` after a takeover. Until then the client waits, as over TCP: a call that was sent again
@@ -167,7 +164,7 @@ impl Worker {
         loop {
             match tokio::time::timeout(RETRY, &mut call).await {
                 Ok(result) => return Some(result),
-                Err(_) if self.heads.epoch.load(Ordering::SeqCst) != self.epoch => return None,
+                Err(_) if self.service.epoch.load(Ordering::SeqCst) != self.epoch => return None,
                 Err(_) => {}
             }
         }
@@ -187,7 +184,7 @@ impl Worker {
 
     async fn recover(&mut self) {
         for attempt in 1.. {
-            let epoch = self.heads.epoch.load(Ordering::SeqCst);
+            let epoch = self.service.epoch.load(Ordering::SeqCst);
             // A slow machine gets more time at each attempt.
             match tokio::time::timeout(RECOVERY_STEP * attempt, self.try_recover()).await {
                 Ok(Ok(())) => {
@@ -201,9 +198,10 @@ impl Worker {
     }
 
     async fn try_recover(&mut self) -> Result<(), Error> {
-        let client = connect(self.number).await?;
+        let client = connect(self.service.address, self.number).await?;
         if client.id() != self.opened_by {
             client.reclaim_open(&mut self.files.own).await?;
+            client.reclaim_lock(&mut self.files.own, &holder(self.number), LockType::Write, 0, RECORD_LEN).await?;
             client.reclaim_open(&mut self.files.shared).await?;
             if let Some(lock) = &mut self.lock {
                 *lock = client.reclaim_lock(&mut self.files.shared, &owner(self.number), LockType::Write, 0, RECORD_LEN).await?;
@@ -213,20 +211,23 @@ impl Worker {
         self.client = client;
         complete_reclaims(&self.client).await
     }
+}
 
-    /// Acknowledged changes that the files do not have, and created files without an audit record.
-    pub(super) fn missing(&self, data: &Path, recorded: &HashSet<String>) -> Missing {
-        let own = fs::read(data.join(own_name(self.number))).unwrap_or_default();
-        let has_record = |number: &u64| {
-            let at = (number * RECORD_LEN) as usize;
-            own.get(at..at + 8) == Some(&number.to_be_bytes()[..])
-        };
-        let numbers = |of_turn: u64| (0..self.acknowledged).filter(move |number| number % CHANGES == of_turn);
-        let created = || numbers(1).map(|number| created_name(self.number, number));
-        let records = numbers(0).filter(|number| !has_record(number)).count();
-        let files = created().filter(|name| !data.join(name).exists()).count();
-        Missing { changes: records + files, audit_records: created().filter(|name| !recorded.contains(name)).count() }
-    }
+/// Of a client that has made `acknowledged` changes, numbered from 0: appends to its own file, creations,
+/// and increments, in turn.
+pub(super) fn missing(client: usize, acknowledged: u64, data: &Path, recorded: &Recorded) -> Missing {
+    let own = fs::read(data.join(own_name(client))).unwrap_or_default();
+    let has_record = |number: &u64| {
+        let at = (number * RECORD_LEN) as usize;
+        own.get(at..at + 8) == Some(&number.to_be_bytes()[..])
+    };
+    let numbers = |of_turn: u64| (0..acknowledged).filter(move |number| number % CHANGES == of_turn);
+    let created = || numbers(1).map(|number| created_name(client, number));
+    let records = numbers(0).filter(|number| !has_record(number)).count();
+    let files = created().filter(|name| !data.join(name).exists()).count();
+    let unrecorded = numbers(0).filter(|number| !recorded.written.contains(&(own_name(client), (number + 1) * RECORD_LEN))).count();
+    let audit_records = created().filter(|name| !recorded.opened.contains(name)).count() + unrecorded;
+    Missing { changes: records + files, audit_records }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -236,6 +237,22 @@ pub(super) struct Missing {
 }
 
 impl Ledger {
+    /// For the client that got the lock. Returns the value that the shared file must have.
+    pub(super) fn begin_turn(&self, client: usize) -> u64 {
+        let before = self.holder.swap(client + 1, Ordering::SeqCst);
+        if before != 0 {
+            self.granted_twice.fetch_add(1, Ordering::SeqCst);
+        }
+        self.granted.fetch_add(1, Ordering::SeqCst);
+        self.counter.load(Ordering::SeqCst)
+    }
+
+    /// The new value is acknowledged, and the lock still held.
+    pub(super) fn end_turn(&self, value: u64) {
+        self.counter.store(value, Ordering::SeqCst);
+        self.holder.store(0, Ordering::SeqCst);
+    }
+
     /// Increments that were lost, with the last one.
     pub(super) fn lost_increments(&self, data: &Path) -> usize {
         let shared = fs::read(data.join("shared")).unwrap_or_default();
@@ -244,12 +261,14 @@ impl Ledger {
     }
 }
 
-async fn open_files(number: usize) -> Result<(Client, Files), Error> {
-    let client = connect(number).await?;
+async fn open_files(address: SocketAddr, number: usize) -> Result<(Client, Files), Error> {
+    let client = connect(address, number).await?;
     complete_reclaims(&client).await?;
     let directory = client.walk(b"export").await?.handle;
     let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
-    let own = client.open(&directory, own_name(number).as_bytes(), ShareAccess::BOTH, Some(&mode)).await?;
+    let mut own = client.open(&directory, own_name(number).as_bytes(), ShareAccess::BOTH, Some(&mode)).await?;
+    // Until the end of the run.
+    client.lock(&mut own, &holder(number), LockType::Write, 0, RECORD_LEN).await?.map_err(|_| Error::Lost)?;
     let shared = client.open(&directory, b"shared", ShareAccess::BOTH, Some(&mode)).await?;
     Ok((client, Files { directory, own, shared }))
 }
@@ -262,10 +281,10 @@ async fn complete_reclaims(client: &Client) -> Result<(), Error> {
     }
 }
 
-async fn connect(number: usize) -> Result<Client, Error> {
+async fn connect(address: SocketAddr, number: usize) -> Result<Client, Error> {
     let identity = Identity::new(format!("failover worker {number}").into_bytes(), Verifier([7; 8]));
     let identity = Identity { reclaim_complete: false, ..identity };
-    Client::connect(Config::new(Heads::address(), 2, identity, Plain::sys(&AuthSys::default()))).await
+    Client::connect(Config::new(address, 2, identity, Plain::sys(&AuthSys::default()))).await
 }
 
 async fn write(client: &Client, file: &OpenFile, offset: u64, number: u64) -> Result<(), Error> {
@@ -297,6 +316,10 @@ fn created_name(worker: usize, number: u64) -> String {
 
 fn owner(worker: usize) -> Vec<u8> {
     format!("owner {worker}").into_bytes()
+}
+
+fn holder(worker: usize) -> Vec<u8> {
+    format!("holder {worker}").into_bytes()
 }
 
 const RECORD_LEN: u64 = 64;

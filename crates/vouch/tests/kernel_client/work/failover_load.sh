@@ -1,0 +1,72 @@
+# One of several clients of a pair of heads that fail over: acknowledged changes, opens and locks that it
+# holds from start to end, and a lock that all clients contend for. The observer at $OBSERVER hears of
+# each change after its acknowledgement, and of the lock while it is held.
+set -eu
+[ -z "${SECOND_ADDRESS:-}" ] || ip addr add "$SECOND_ADDRESS/24" dev vec0
+attach "$VERSION" /export /mnt/export hard
+exec python3 - <<'P'
+import fcntl, os, socket, struct, time
+os.chdir("/mnt/export")
+number = int(os.environ["NUMBER"])
+host, port = os.environ["OBSERVER"].split(":")
+stream = socket.create_connection((host, int(port)))
+stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+answers = stream.makefile()
+def tell(line):
+    stream.sendall((line + "\n").encode())
+    answer = answers.readline().strip()
+    assert answer, "the observer is gone"
+    return answer
+def try_lock(file, length):
+    try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, 0)
+    except BlockingIOError: return False
+    return True
+def opened(name): return os.open(name, os.O_RDWR | os.O_CREAT, 0o644)
+
+held, unlinked, own, shared = opened("held-%d" % number), opened("unlinked-%d" % number), opened("own-%d" % number), opened("shared")
+fcntl.lockf(held, fcntl.LOCK_EX, 50, 0); os.write(held, b"x" * 100); os.fsync(held)
+os.write(unlinked, b"kept"); os.fsync(unlinked); os.unlink("unlinked-%d" % number)
+tell(str(number))
+# Files whose beginning another client has locked until the end.
+locked = [opened("held-%d" % other) for other in (1, 2) if other != number] + [opened("own-0")]
+deadline = time.time() + 600
+while not all(os.stat(name).st_size for name in ["held-1", "held-2", "own-0"]):
+    time.sleep(0.1)
+    assert time.time() < deadline, "the other clients do not begin"
+opened("ready-%d" % number)
+
+acknowledged, turn, name, go = 0, 0, "turn-%d-first" % number, "go"
+os.fsync(opened(name))
+def changed():
+    global acknowledged, go
+    acknowledged += 1
+    go = tell("changed")
+while go == "go":
+    os.pwrite(own, struct.pack(">Q", acknowledged) + bytes(56), acknowledged * 64); os.fsync(own); changed()
+    file = os.open("created-%d-%d" % (number, acknowledged), os.O_WRONLY | os.O_CREAT, 0o644)
+    os.write(file, b"%d\n" % acknowledged * 100); os.fsync(file); os.close(file); changed()
+    while not try_lock(shared, 64): time.sleep(0.03)
+    expected = int(tell("locked"))
+    found = os.pread(shared, 8, 0)
+    found = struct.unpack(">Q", found)[0] if found else 0
+    if found != expected: tell("lost: %d in place of %d" % (found, expected))
+    os.pwrite(shared, struct.pack(">Q", expected + 1) + bytes(56), 0); os.fsync(shared)
+    changed(); tell("unlocks %d" % (expected + 1))
+    fcntl.lockf(shared, fcntl.LOCK_UN, 64, 0)
+    later = "turn-%d-%d" % (number, turn)
+    # A rename that was executed but not answered before a kill is sent again and fails.
+    try: os.rename(name, later); tell("renamed " + later)
+    except FileNotFoundError: assert os.path.exists(later), later
+    name, turn = later, turn + 1
+    tell("granted twice: a lock that another client holds" if try_lock(locked[turn % 2], 50) else "denied")
+# The others try the locks of this client until they have finished.
+tell("finished")
+while tell("others") != "0": time.sleep(0.05)
+os.pwrite(held, b"y" * 50, 50); os.fsync(held); fcntl.lockf(held, fcntl.LOCK_UN, 50, 0)
+assert os.pread(unlinked, 10, 0) == b"kept"
+assert os.path.exists(name)
+os.posix_fadvise(own, 0, 0, os.POSIX_FADV_DONTNEED)
+for n in range(0, acknowledged, 3): assert os.pread(own, 8, n * 64) == struct.pack(">Q", n), n
+for n in range(1, acknowledged, 3): assert open("created-%d-%d" % (number, n), "rb").read() == b"%d\n" % n * 100, n
+print("ok: load,", acknowledged, "changes,", turn, "renames")
+P
