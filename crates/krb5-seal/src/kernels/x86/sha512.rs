@@ -112,10 +112,13 @@ unsafe fn first_of_two<const ROTATE: bool>(state: &mut [u64; 8], first: *const u
     unsafe {
         let scheduled = scheduled.0.as_mut_ptr();
         let swap = _mm256_broadcastsi128_si256(_mm_set_epi8(8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-        let mut w: [__m256i; 8] = std::array::from_fn(|at| {
-            let [low, high] = [first, second].map(|block| _mm_loadu_si128(block.cast::<__m128i>().add(at)));
-            _mm256_shuffle_epi8(_mm256_set_m128i(high, low), swap)
-        });
+        // No closures: they would be functions of their own, without the instructions.
+        let mut w = [_mm256_setzero_si256(); 8];
+        for (at, words) in w.iter_mut().enumerate() {
+            let low = _mm_loadu_si128(first.cast::<__m128i>().add(at));
+            let high = _mm_loadu_si128(second.cast::<__m128i>().add(at));
+            *words = _mm256_shuffle_epi8(_mm256_set_m128i(high, low), swap);
+        }
         let mut s = *state;
         let mut bc = s[1] ^ s[2];
         macro_rules! two_rounds {
