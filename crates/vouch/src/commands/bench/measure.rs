@@ -180,6 +180,13 @@ impl Measure {
         }
     }
 
+    /// Limits the rounds of a run for which neither --rounds nor --quick is given.
+    pub(super) fn at_most(&mut self, rounds: u16) {
+        if !self.quick {
+            self.rounds.get_or_insert(rounds);
+        }
+    }
+
     fn rounds(&self) -> Rounds {
         let rounds = if self.quick { Rounds::QUICK } else { Rounds::FULL };
         let max = self.rounds.map_or(rounds.max, usize::from);
