@@ -21,7 +21,7 @@ impl Network {
             return None;
         }
         for (what, needs) in [("linux.uml", "user-mode-linux"), ("mount.nfs", "nfs-common"), ("busybox", "busybox-static")] {
-            if !Command::new("sh").args(["-c", &format!("command -v {what}")]).stdout(Stdio::null()).status().is_ok_and(|s| s.success()) {
+            if !has_program(what) {
                 skip(&format!("needs the package {needs}"));
                 return None;
             }
@@ -110,6 +110,11 @@ impl Guest {
         self
     }
 
+    /// The file is the disk /dev/ubda.
+    pub(crate) fn disk(self, file: &Path) -> Guest {
+        self.argument(&format!("ubd0={}", file.display()))
+    }
+
     pub(crate) fn limit(mut self, seconds: u32) -> Guest {
         self.command.args(["-t", &seconds.to_string()]);
         self
@@ -158,6 +163,10 @@ impl Drop for RunningGuest {
             let _ = child.wait();
         }
     }
+}
+
+pub(crate) fn has_program(name: &str) -> bool {
+    Command::new("sh").args(["-c", &format!("command -v {name}")]).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 pub(crate) fn skip(why: &str) {

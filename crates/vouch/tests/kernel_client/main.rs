@@ -151,6 +151,20 @@ fn snapshots_are_read_over_restart_and_removal_of_another() {
     }
 }
 
+/// The guest has the volume and is the server and its NFS client.
+#[test]
+fn snapshots_of_thin_volume_are_read_over_restart_and_removal_of_another() {
+    let Some(network) = Network::new() else { return };
+    if !["lvm", "mkfs.ext4"].iter().all(|program| guest::has_program(program)) {
+        return guest::skip("needs the package lvm2");
+    }
+    let disk = tempfile::NamedTempFile::new().expect("a temporary file");
+    disk.as_file().set_len(1 << 30).expect("a sparse file");
+    let guest = Guest::with_port(&network, 2049).newer_kernel().disk(disk.path()).file(&guest::work("snapshots.sh"));
+    let out = guest.set("VOUCH", env!("CARGO_BIN_EXE_vouch")).set("VERSION", "4.2").run("lvm_thin.sh");
+    assert!(out.contains("ok: a new snapshot shows") && out.contains("ok: snapshots of a thin volume"), "{out}");
+}
+
 /// The client follows a referral to the standard port.
 #[test]
 fn client_follows_referral_to_the_other_server() {

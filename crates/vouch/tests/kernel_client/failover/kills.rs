@@ -82,9 +82,10 @@ impl Clients {
     }
 
     /// Until each has made so many changes.
-    fn wait_for_progress(&mut self, changes: u64) {
+    fn wait_for_progress(&mut self, pair: &mut Pair, changes: u64) {
         let before = self.progress();
         let goes_on = eventually(Duration::from_secs(600), || {
+            pair.follow();
             let went_on = self.progress().iter().zip(&before).all(|(now, before)| *now >= before + changes);
             went_on || self.guests.iter_mut().any(RunningGuest::has_ended)
         });
@@ -108,11 +109,11 @@ fn start_guests(pair: &Pair, networks: [&Network; 2], observer: &Observer, kills
 
 fn kill_heads(pair: &mut Pair, clients: &mut Clients, kills: u64, seed: u64) -> Vec<Killed> {
     let (mut random, mut killed) = (Random(seed), Vec::new());
-    clients.wait_for_progress(1);
+    clients.wait_for_progress(pair, 1);
     for kill in 1..=kills {
         // Every fourth kill may come before the clients have reclaimed.
         if random.below(4) != 0 {
-            clients.wait_for_progress(1);
+            clients.wait_for_progress(pair, 1);
         }
         std::thread::sleep(Duration::from_millis(random.below(700)));
         let epoch = pair.active.epoch;
@@ -122,7 +123,7 @@ fn kill_heads(pair: &mut Pair, clients: &mut Clients, kills: u64, seed: u64) -> 
             println!("failover: {kill} kills until now");
         }
     }
-    clients.wait_for_progress(3);
+    clients.wait_for_progress(pair, 3);
     killed
 }
 

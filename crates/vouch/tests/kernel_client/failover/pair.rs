@@ -111,6 +111,7 @@ impl Pair {
     /// to the next one. Returns the time of the fault, and when
     /// the next head was reachable.
     pub(super) fn fail_over(&mut self, signal: &str) -> (Instant, Instant) {
+        self.follow();
         let failed = self.active.head;
         let mut child = self.heads[failed].take().expect("it was started");
         let at = Instant::now();
@@ -124,6 +125,19 @@ impl Pair {
         }
         self.heads[failed] = Some(self.spawn(failed));
         (at, self.wait_for_next_epoch())
+    }
+
+    /// A head that could not renew its lease in time, as on a busy machine, has ended by itself: the
+    /// address follows, and the head starts again.
+    pub(super) fn follow(&mut self) {
+        if self.record().is_some_and(|now| now.epoch > self.active.epoch) {
+            self.wait_for_next_epoch();
+        }
+        for head in 0..NAMES.len() {
+            if self.heads[head].as_mut().is_none_or(|child| child.try_wait().expect("a child").is_some()) {
+                self.heads[head] = Some(self.spawn(head));
+            }
+        }
     }
 
     /// Both heads end in order.
