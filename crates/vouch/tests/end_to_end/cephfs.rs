@@ -141,3 +141,42 @@ fn head_on_another_mount_takes_over_open_file_and_lock() {
         assert_eq!(rival.read(&same, 0, 100).await.expect("readable").0, b"acknowledged, continued");
     });
 }
+
+/// The state directory is on other storage, which does not stall.
+#[test]
+fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
+    let Some(cluster) = cluster() else { return };
+    let world = TestSite::new();
+    world.state_directory("shared");
+    let _mounted = cluster.mount(&world.path("ceph"));
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let listen = address.to_string();
+    let fixed = ["export", "--dir", "ceph", "--options", "rw,insecure,no_root_squash", "--state", "shared", "--shared-state"];
+    let more = ["--head", "a", "--state-lease", "1h", "--lease", "60", "--listen", &listen];
+    let log = fs::File::create(world.path("log")).expect("a file");
+    let mut head = Export::spawn(world.command([&fixed[..], &more].concat()).stderr(log), address);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (client, file) = runtime.block_on(async {
+        let client = connect(address, 2, "writer", 0).await.expect("connected");
+        let file = new_file(&client, "export", "file").await.expect("a file");
+        (client, file)
+    });
+    cluster.osd().pause();
+    let write = runtime.spawn(async move { client.write(&file, 0, &[1; 4096], StableHow::FileSync).await });
+    let waiting = || {
+        let status = world.run(["export", "status", "--json", "--state", "shared", "--head", "a"]);
+        serde_json::from_slice::<Value>(&status.stdout).ok().and_then(|status| status["waiting_calls"].as_u64())
+    };
+    assert!(eventually(Duration::from_secs(120), || waiting() == Some(1)), "the write does not wait");
+    signal("TERM", head.child.id());
+    let log = || fs::read_to_string(world.path("log")).expect("the log");
+    assert!(eventually(Duration::from_secs(120), || log().contains("hang in the exported file systems")), "{}", log());
+    let record = || fs::read_to_string(world.path("shared/lease/epoch-1")).expect("the record");
+    assert!(record().contains("\ntenure active\n"), "{}", record());
+    assert!(!write.is_finished(), "the cluster does not stall");
+    cluster.osd().resume();
+    // The operation was carried out after the stop, so the record must not say that the next head may serve.
+    assert!(!head.child.wait().expect("a child").success());
+    assert!(record().contains("\ntenure active\n"), "{}", record());
+    assert_eq!(fs::read(world.path("ceph/file")).expect("the file"), [1; 4096]);
+}
