@@ -21,6 +21,7 @@ pub(super) struct Pair {
     namespaces: [String; 2],
     bridge: String,
     heads: [Option<KillOnDrop>; 2],
+    announcements: Vec<KillOnDrop>,
     pub(super) active: Active,
 }
 
@@ -57,7 +58,7 @@ impl Pair {
         let service = format!("{address}:{}", free_port()).parse().expect("an address");
         let service = Arc::new(Service { address: service, epoch: AtomicU64::new(0) });
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut pair = Pair { files, service, options, fences, namespaces, bridge, heads: [None, None], active };
+        let mut pair = Pair { files, service, options, fences, namespaces, bridge, heads: [None, None], announcements: Vec::new(), active };
         pair.heads = [0, 1].map(|head| Some(pair.spawn(head)));
         pair.wait_for_next_epoch();
         pair
@@ -159,6 +160,7 @@ impl Pair {
             }
             std::thread::sleep(Duration::from_millis(5));
         };
+        self.announcements.clear();
         let [old, new] = [1 - next.head, next.head].map(|head| &self.namespaces[head]);
         // The address is not there before the first takeover.
         try_ip(&format!("-n {old} addr del {}/24 dev eth0", self.address()));
@@ -169,10 +171,15 @@ impl Pair {
         self.service.epoch.store(next.epoch, Ordering::SeqCst);
         let serves = Instant::now();
         // The guest keeps the old head's link-layer address for a minute unless the new head announces
-        // its own, as keepalived does.
-        for kind in ["-U", "-A"] {
-            try_ip(&format!("netns exec {new} busybox arping {kind} -c 1 -w 2 -I eth0 {}", self.address()));
-        }
+        // its own, as keepalived does. Linux ignores an announcement within 1 s of the one before, so
+        // they are repeated.
+        self.announcements = ["-U", "-A"]
+            .map(|kind| {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", new, "busybox", "arping", kind, "-c", "4", "-w", "5", "-I", "eth0", &self.address()]);
+                KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("ip(8)"))
+            })
+            .into();
         self.active = next;
         serves
     }
@@ -191,6 +198,7 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         self.heads = [None, None];
+        self.announcements.clear();
         for namespace in &self.namespaces {
             try_ip(&format!("netns del {namespace}"));
         }
