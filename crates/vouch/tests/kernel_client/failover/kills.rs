@@ -34,7 +34,7 @@ fn kills_lose_no_acknowledged_change_lock_or_record() {
     let trail = files.root().join("trail");
     let public = site.run_ok(["audit", "keygen", &trail.to_string_lossy()]);
     std::fs::write(files.root().join("fence"), fence(&files)).expect("a file");
-    let options = ["--state-lease", &lease, "--audit", &trail.to_string_lossy(), "--audit-policy", "block"];
+    let options = ["--lease", "60", "--state-lease", &lease, "--audit", &trail.to_string_lossy(), "--audit-policy", "block"];
     let mut pair = Pair::start_with(&first, files, &options, !without.contains("fencing"));
     if !without.contains("filter") && Command::new("nft").arg("--version").output().is_ok() {
         pair.load_packet_filter();

@@ -35,7 +35,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 
 impl Pair {
     pub(super) fn start(network: &Network) -> Pair {
-        Self::start_with(network, ExportFiles::create(), &["--state-lease", "2s"], false)
+        Self::start_with(network, ExportFiles::create(), &["--state-lease", "2s", "--lease", "20"], false)
     }
 
     /// `files`: with a program `fence` if the pair fences.
@@ -97,7 +97,7 @@ impl Pair {
         let path = |name: &str| self.files.root().join(name);
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespaces[head], env!("CARGO_BIN_EXE_vouch"), "export", "--dir"]).arg(path("export"));
-        command.args(["--pseudo", "/export", "--options", "rw,insecure,no_root_squash,sec=sys", "--lease", "20"]);
+        command.args(["--pseudo", "/export", "--options", "rw,insecure,no_root_squash,sec=sys"]);
         command.args(["--listen", &self.service.address.to_string(), "--state"]).arg(path("state"));
         command.args(["--shared-state", "--head", NAMES[head]]).args(&self.options);
         if self.fences {
