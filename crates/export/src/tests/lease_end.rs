@@ -97,3 +97,26 @@ fn orderly_stop_releases_the_lease_unless_an_operation_hangs() {
     assert!(matches!(ended, Err(ExportError::Lease(LeaseError::Unfinished(1)))), "{ended:?}");
     assert_eq!(tenure, "active");
 }
+
+#[test]
+fn client_that_never_pauses_does_not_delay_the_stop() {
+    let files = MemoryFs::new();
+    files.set_remote();
+    files.set_fault(|_, _| {
+        thread::sleep(Duration::from_millis(1));
+        None
+    });
+    let change = |config: &mut ExportConfig| config.limits.drain_max = Duration::from_secs(3600);
+    let mut server = blocking::start(change, &files, &Slow::default(), &Slow::default());
+    let mut client = server.connect();
+    let call = compound(1, &[vouch_nfs4::op::Args::Putrootfh, lookup("data"), lookup("name")]);
+    let mut sender = client.try_clone().unwrap();
+    let sending = thread::spawn(move || while sender.write_all(&call).is_ok() {});
+    read_record(&mut client);
+    let receiving = thread::spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
+    let stopping = thread::spawn(move || server.stop());
+    until("the server stops", || stopping.is_finished());
+    stopping.join().unwrap().unwrap();
+    sending.join().unwrap();
+    let _ = receiving.join().unwrap();
+}

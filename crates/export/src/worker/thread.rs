@@ -116,7 +116,8 @@ impl Worker {
     fn drain(&mut self, is_late: bool) -> bool {
         self.draining = true;
         for slot in 0..self.peers.len() {
-            if self.peers[slot].as_ref().is_some_and(|peer| is_late || peer.connection.is_quiet()) {
+            let is_done = |peer: &Peer| peer.connection.is_quiet() || peer.connection.has_failed();
+            if self.peers[slot].as_ref().is_some_and(|peer| is_late || is_done(peer)) {
                 self.close(slot, CloseReason::Shutdown);
             }
         }
@@ -195,6 +196,10 @@ impl Worker {
     }
 
     fn turn(&mut self, slot: usize) {
+        // A client that sends all the time does not delay the end: the next server gets these calls.
+        if self.draining {
+            return;
+        }
         let Some(Some(peer)) = self.peers.get_mut(slot) else { return };
         match peer.turn(&mut self.scratch, &self.driver) {
             TurnEnd::Wait => {}
