@@ -16,6 +16,7 @@
 //! | [`log_output`] | log lines to standard error or to the system's log |
 //! | [`printable`] | file names for terminals, logs and JSON |
 //! | [`table`] | aligned tables for terminals |
+//! | [`unacknowledged`] | sent bytes that the other system has not acknowledged |
 //! | [`sandbox`] | least privilege: files, sockets, signals, capabilities |
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
@@ -37,3 +38,4 @@ pub mod status_client;
 pub mod status_server;
 pub mod status_socket;
 pub mod table;
+pub mod unacknowledged;

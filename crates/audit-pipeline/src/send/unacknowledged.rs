@@ -1,10 +1,10 @@
 //! Waits for the other system's acknowledgement of all written data and of the stream's end.
-#![allow(unsafe_code, reason = "no crate has a safe face of SIOCOUTQ")]
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
+
+use vouch_daemon::unacknowledged::unacknowledged_len;
 
 /// Call it when both sides have ended the stream. A stopped collector may end its side while
 /// records are on their way. Its system acknowledges our end only on a readable socket, and resets
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
-        let left = len(stream)?;
+        let left = unacknowledged_len(stream)?;
         // After the check, so that a reset in between is noticed.
         if let Some(error) = stream.take_error()? {
             return Err(error);
@@ -25,15 +25,6 @@ pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
         }
         std::thread::sleep(STEP);
     }
-}
-
-/// Unacknowledged bytes; the end of the stream counts as one (tcp(7), SIOCOUTQ).
-fn len(stream: &TcpStream) -> io::Result<libc::c_int> {
-    let mut len: libc::c_int = 0;
-    // SAFETY: the descriptor is open while `stream` is borrowed; the request writes one int
-    // (SIOCOUTQ has the number of TIOCOUTQ) to `len`.
-    let failed = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut len) };
-    if failed == 0 { Ok(len) } else { Err(io::Error::last_os_error()) }
 }
 
 const STEP: Duration = Duration::from_millis(2);

@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::sync::atomic::AtomicUsize;
 
 use redb::StorageBackend as _;
 use vouch_audit::trail::Disk as _;
@@ -100,9 +101,11 @@ fn orderly_stop_releases_the_lease_unless_an_operation_hangs() {
 
 #[test]
 fn client_that_never_pauses_does_not_delay_the_stop() {
-    let files = MemoryFs::new();
+    let (files, operations) = (MemoryFs::new(), Arc::new(AtomicUsize::new(0)));
     files.set_remote();
-    files.set_fault(|_, _| {
+    let counted = operations.clone();
+    files.set_fault(move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(1));
         None
     });
@@ -110,13 +113,29 @@ fn client_that_never_pauses_does_not_delay_the_stop() {
     let mut server = blocking::start(change, &files, &Slow::default(), &Slow::default());
     let mut client = server.connect();
     let call = compound(1, &[vouch_nfs4::op::Args::Putrootfh, lookup("data"), lookup("name")]);
+    let mut call_once = || {
+        operations.store(0, Ordering::SeqCst);
+        client.write_all(&call).unwrap();
+        read_record(&mut client);
+        operations.swap(0, Ordering::SeqCst)
+    };
+    // The first call crosses into the export with more operations.
+    let [_, operations_of_call] = [call_once(), call_once()];
     let mut sender = client.try_clone().unwrap();
     let sending = thread::spawn(move || while sender.write_all(&call).is_ok() {});
-    read_record(&mut client);
-    let receiving = thread::spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
+    let receiving = thread::spawn(move || {
+        let (mut mark, mut reply, mut count) = ([0; 4], Vec::new(), 0);
+        while client.read_exact(&mut mark).is_ok() {
+            reply.resize((u32::from_be_bytes(mark) & 0x7fff_ffff) as usize, 0);
+            client.read_exact(&mut reply).unwrap();
+            count += 1;
+        }
+        count
+    });
+    until("the server works", || operations.load(Ordering::SeqCst) > 10 * operations_of_call);
     let stopping = thread::spawn(move || server.stop());
     until("the server stops", || stopping.is_finished());
     stopping.join().unwrap().unwrap();
     sending.join().unwrap();
-    let _ = receiving.join().unwrap();
+    assert_eq!(receiving.join().unwrap() * operations_of_call, operations.load(Ordering::SeqCst), "each call has its reply");
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use vouch_daemon::unacknowledged::unacknowledged_len;
 use vouch_nfs4_server::CallbackId;
 use vouch_rpc_tls::{CertificateDer, Sealer};
 
@@ -297,6 +298,12 @@ impl Connection {
 
     pub(crate) fn is_quiet(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) == 0 && self.output.lock().is_empty()
+    }
+
+    /// Whether each reply has reached the peer. The kernel discards what has not, when a socket with
+    /// unread calls is closed.
+    pub(crate) fn has_delivered_all(&self) -> bool {
+        self.is_quiet() && unacknowledged_len(&self.socket).is_ok_and(|len| len == 0)
     }
 
     pub(crate) fn shut_down(&self) {

@@ -116,7 +116,7 @@ impl Worker {
     fn drain(&mut self, is_late: bool) -> bool {
         self.draining = true;
         for slot in 0..self.peers.len() {
-            let is_done = |peer: &Peer| peer.connection.is_quiet() || peer.connection.has_failed();
+            let is_done = |peer: &Peer| peer.connection.has_delivered_all() || peer.connection.has_failed();
             if self.peers[slot].as_ref().is_some_and(|peer| is_late || is_done(peer)) {
                 self.close(slot, CloseReason::Shutdown);
             }
