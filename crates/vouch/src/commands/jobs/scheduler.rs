@@ -53,8 +53,9 @@ pub(super) struct BeginArgs {
 /// of Slurm with --slurm. A job that is not registered is no error. While the broker is away, the end
 /// is noted in --spool, which the broker reads.
 ///
-/// Slurm never reports a job that ends while slurmctld is down. Run `vouch jobs end --slurm --missed`
-/// from time to time, for example by cron(8).
+/// With --missed it ends all registered jobs that have ended without a report, because slurmctld died
+/// before EpilogSlurmctld. Slurm knows an ended job for some minutes (MinJobAge), so let cron(8) run
+/// it each minute.
 #[derive(Debug, clap::Args)]
 pub(super) struct EndArgs {
     /// The job's number; by default SLURM_JOB_ID or PBS_JOBID.
@@ -63,7 +64,7 @@ pub(super) struct EndArgs {
     /// The scheduler is Slurm.
     #[arg(long)]
     slurm: bool,
-    /// End all registered jobs that squeue(1) does not list any more.
+    /// End all registered jobs that scontrol(1) shows as finished.
     #[arg(long, requires = "slurm", conflicts_with = "job")]
     missed: bool,
     /// Directory for ends of jobs while the broker is away.
@@ -132,13 +133,11 @@ pub(super) fn end(args: EndArgs) -> Outcome {
 }
 
 fn end_missed(socket: &Path) -> Outcome {
-    // Before squeue(1) is asked: Slurm knows each job that it has registered.
     let Reply::Jobs { jobs } = ask(socket, &Request::List)? else { return Ok(()) };
-    let listed = slurm::listed_jobs()?;
     for job in jobs.into_iter().filter(|job| job.ended_s.is_none()).map(|job| job.job) {
-        if !listed.contains(job.as_str()) {
+        if slurm::has_ended(&job)? {
             ask(socket, &Request::End { job: job.clone() })?;
-            output::text(&format!("{job} ended: squeue does not list it\n"))?;
+            output::text(&format!("job {job} has ended\n"))?;
         }
     }
     Ok(())

@@ -1,6 +1,5 @@
-//! The job's environment in prologs; its time limit, and which jobs there are, by squeue(1).
+//! The job's environment in prologs, its time limit by squeue(1), and its end by scontrol(1).
 
-use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -25,16 +24,30 @@ pub(super) fn time_limit(job: &JobId) -> Outcome<Option<Duration>> {
     parse_limit(limit).ok_or_else(|| Failure::input("squeue", format!("the time limit {limit:?} is not understood; give --for")))
 }
 
-/// Numbers of all jobs that wait or run. squeue(1) must show those of all users: PrivateData of
-/// slurm.conf(5) hides them from others than root and Slurm's user, who alone may end jobs.
-pub(super) fn listed_jobs() -> Outcome<BTreeSet<String>> {
-    let mut command = Command::new("squeue");
-    let out = command.args(["--noheader", "--all", "--array", "--format", "%A"]).stdin(Stdio::null()).output().at("squeue")?;
-    if !out.status.success() {
-        let why = String::from_utf8_lossy(&out.stderr);
-        return Err(vouch_jobs::Error::Unavailable(format!("no job is ended, because squeue fails: {}", why.trim())).into());
+/// Whether scontrol(1) shows this job, and as finished. Slurm shows a job for MinJobAge (5 minutes)
+/// after its end.
+pub(super) fn has_ended(job: &JobId) -> Outcome<bool> {
+    let mut command = Command::new("scontrol");
+    command.env_remove("SLURM_CLUSTERS").args(["--oneliner", "show", "job", job.as_str()]);
+    let out = command.stdin(Stdio::null()).output().at("scontrol")?;
+    if out.status.success() {
+        return Ok(are_finished(&String::from_utf8_lossy(&out.stdout)));
     }
-    Ok(String::from_utf8_lossy(&out.stdout).lines().map(|line| line.trim().to_owned()).collect())
+    let why = String::from_utf8_lossy(&out.stderr);
+    if why.contains("Invalid job id") {
+        return Ok(false);
+    }
+    Err(vouch_jobs::Error::Unavailable(format!("scontrol show job {job} fails: {}", why.trim())).into())
+}
+
+/// One line a job. The number of an array stands for all its tasks.
+fn are_finished(text: &str) -> bool {
+    /// Base states of squeue(1), "JOB STATE CODES", after which a job does not run.
+    const FINISHED: [&str; 9] =
+        ["BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"];
+    let state = |line: &str| line.split_whitespace().find_map(|word| word.strip_prefix("JobState=")).map(str::to_owned);
+    let mut states = text.lines().map(state).peekable();
+    states.peek().is_some() && states.all(|state| state.is_some_and(|state| FINISHED.contains(&&*state)))
 }
 
 /// `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS` or `UNLIMITED` (squeue(1), "%l").
@@ -57,6 +70,17 @@ fn parse_limit(text: &str) -> Option<Option<Duration>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn array_is_finished_when_all_its_tasks_are() {
+        let line = |state: &str| format!("JobId=7 JobName=a UserId=alice(1000) JobState={state} Reason=None RunTime=00:00:01\n");
+        assert!(are_finished(&line("COMPLETED")));
+        assert!(are_finished(&(line("NODE_FAIL") + &line("TIMEOUT"))));
+        for live in ["RUNNING", "PENDING", "COMPLETING", "SUSPENDED", "CONFIGURING", "REQUEUED"] {
+            assert!(!are_finished(&(line("COMPLETED") + &line(live))), "{live}");
+        }
+        assert!(!are_finished("") && !are_finished("No jobs in the system\n"));
+    }
 
     #[test]
     fn time_limits_of_slurm_are_understood() {

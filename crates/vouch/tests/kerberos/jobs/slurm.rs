@@ -171,14 +171,15 @@ fn job_of_slurm_has_tickets_until_its_end() {
     let output = slurm.path("output").join(format!("out-{job}"));
     wait_until("the job runs", || site.cache_path("n1", USER).exists());
     assert!(site.list().contains(&format!("\"job\": \"{job}\"")), "{}", site.list());
-    end_that_slurm_did_not_report(&site, &slurm, &job);
     wait_until("the job ends", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
     let text = std::fs::read_to_string(&output).unwrap_or_default();
     assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
     wait_until("its tickets are removed", || !site.cache_path("n1", USER).exists());
+    wait_until("the job is forgotten", || site.list().trim() == "[]");
     // A job that is cancelled.
     let cancelled = slurm.submit(USER, "#!/bin/sh\nsleep 60\n", &[]);
     wait_until("the job has tickets", || site.cache_path("n1", USER).exists());
+    end_missed_jobs(&site, &slurm, &job, &cancelled);
     slurm.output("scancel", &[&cancelled]);
     wait_until("its tickets are removed", || !site.cache_path("n1", USER).exists());
     // Each task of an array is a job of its own.
@@ -205,18 +206,21 @@ fn job_of_slurm_has_tickets_until_its_end() {
     wait_until("the node is free", || slurm.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle");
 }
 
-/// `live` goes on, and a job that Slurm does not know ends.
-fn end_that_slurm_did_not_report(site: &Site, slurm: &Slurm, live: &str) {
-    const LOST: &str = "999999";
-    site.begin(LOST, USER, "n1", "1h").expect("the job is registered");
-    let end_missed = |configuration: PathBuf| {
+/// Jobs that Slurm runs or does not know go on.
+fn end_missed_jobs(site: &Site, slurm: &Slurm, ended: &str, live: &str) {
+    const UNKNOWN: &str = "999999";
+    for job in [ended, UNKNOWN] {
+        site.begin(job, USER, "n1", "1h").expect("the job is registered");
+    }
+    let end_missed = |path: &str| {
         let mut command = site.vouch();
         command.args(["end", "--slurm", "--missed", "--socket"]).arg(site.socket());
-        command.env("SLURM_CONF", configuration).output().expect("the binary starts")
+        command.env("SLURM_CONF", slurm.configuration()).env("PATH", path).output().expect("the binary starts")
     };
-    let without_slurm = end_missed(slurm.path("absent.conf"));
+    let without_slurm = end_missed("/nonexistent");
     let error = String::from_utf8_lossy(&without_slurm.stderr).into_owned();
-    assert!(!without_slurm.status.success() && error.contains("no job is ended"), "{error}");
-    let ended = String::from_utf8_lossy(&end_missed(slurm.configuration()).stdout).into_owned();
-    assert_eq!(ended, format!("{LOST} ended: squeue does not list it\n"), "{live} is live: {}", site.list());
+    assert!(!without_slurm.status.success() && error.contains("scontrol"), "{error}");
+    let output = String::from_utf8_lossy(&end_missed(&std::env::var("PATH").expect("a path")).stdout).into_owned();
+    assert_eq!(output, format!("job {ended} has ended\n"), "{live} runs: {}", site.list());
+    site.end(UNKNOWN).expect("the job ends");
 }
