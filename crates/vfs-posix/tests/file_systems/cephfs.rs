@@ -155,13 +155,13 @@ fn cached_pages_are_read_at_once_but_not_the_end_of_a_file() {
             open.read(offset, len, ReadInto { bytes: &mut bytes, span_allowed: false }, blocking).map(|_| bytes)
         };
         assert_eq!(read(0, 3 * 4096, Blocking::Allowed).expect("readable"), [5; 3 * 4096]);
-        cluster.mds().pause();
+        let paused = cluster.mds().pause();
         assert_eq!(read(0, 2 * 4096, Blocking::Forbidden).expect("in the page cache"), [5; 2 * 4096]);
         // Another client may have made the file longer.
         for (offset, len) in [(2 * 4096, 4096), (3 * 4096, 1)] {
             refused!(read(offset, len, Blocking::Forbidden), WouldBlock);
         }
-        cluster.mds().resume();
+        drop(paused);
         drop((open, fs, mounted));
     });
 }

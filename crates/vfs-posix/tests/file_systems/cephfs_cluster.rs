@@ -130,19 +130,24 @@ impl Daemon {
         let _ = self.0.wait();
     }
 
-    /// SIGSTOP.
-    pub(crate) fn pause(&self) {
-        self.signal("STOP");
+    /// SIGSTOP, until the guard is dropped.
+    #[must_use]
+    pub(crate) fn pause(&self) -> Paused<'_> {
+        assert!(self.signal("STOP"), "the daemon runs");
+        Paused(self)
     }
 
-    /// SIGCONT.
-    pub(crate) fn resume(&self) {
-        self.signal("CONT");
+    fn signal(&self, signal: &str) -> bool {
+        let status = Command::new("kill").args([format!("-{signal}"), self.0.id().to_string()]).status();
+        status.is_ok_and(|status| status.success())
     }
+}
 
-    fn signal(&self, signal: &str) {
-        let status = Command::new("kill").args([format!("-{signal}"), self.0.id().to_string()]).status().expect("kill(1)");
-        assert!(status.success());
+pub(crate) struct Paused<'a>(&'a Daemon);
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        self.0.signal("CONT");
     }
 }
 

@@ -41,7 +41,7 @@ fn stalled_cluster_delays_no_other_export() {
         let (file, at_hand) =
             (new_file(&writer, &ceph, "file").await.expect("a file"), new_file(&other, &local, "file").await.expect("a file"));
         for daemon in [cluster.osd(), cluster.mds()] {
-            daemon.pause();
+            let paused = daemon.pause();
             let stalled: Vec<_> = (0..STALLED)
                 .map(|number| {
                     let (writer, file, ceph) = (writer.clone(), file.clone(), ceph.clone());
@@ -60,7 +60,7 @@ fn stalled_cluster_delays_no_other_export() {
             let third = connect(export.address, 2, "third", 0).await.expect("a new client connects");
             new_file(&third, &local, "by-third").await.expect("and creates a file");
             assert!(stalled.iter().any(|task| !task.is_finished()), "the cluster does not stall");
-            daemon.resume();
+            drop(paused);
             for task in stalled {
                 task.await.expect("no panic").expect("the call ends well when the cluster goes on");
             }
@@ -161,7 +161,7 @@ fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
         let file = new_file(&client, "export", "file").await.expect("a file");
         (client, file)
     });
-    cluster.osd().pause();
+    let paused = cluster.osd().pause();
     let write = runtime.spawn(async move { client.write(&file, 0, &[1; 4096], StableHow::FileSync).await });
     let waiting = || {
         let status = world.run(["export", "status", "--json", "--state", "shared", "--head", "a"]);
@@ -174,7 +174,7 @@ fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
     let record = || fs::read_to_string(world.path("shared/lease/epoch-1")).expect("the record");
     assert!(record().contains("\ntenure active\n"), "{}", record());
     assert!(!write.is_finished(), "the cluster does not stall");
-    cluster.osd().resume();
+    drop(paused);
     // The operation was carried out after the stop, so the record must not say that the next head may serve.
     assert!(!head.child.wait().expect("a child").success());
     assert!(record().contains("\ntenure active\n"), "{}", record());

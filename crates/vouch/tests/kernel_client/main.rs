@@ -155,8 +155,8 @@ fn snapshots_are_read_over_restart_and_removal_of_another() {
 #[test]
 fn snapshots_of_thin_volume_are_read_over_restart_and_removal_of_another() {
     let Some(network) = Network::new() else { return };
-    if !["lvm", "mkfs.ext4"].iter().all(|program| guest::has_program(program)) {
-        return guest::skip("needs the package lvm2");
+    if !["lvm", "mkfs.ext4", "/opt/vouch-guest/usr/bin/linux.uml"].iter().all(|program| guest::has_program(program)) {
+        return guest::skip("needs lvm2 and linux-6.12-guest of script/install-needs");
     }
     let disk = tempfile::NamedTempFile::new().expect("a temporary file");
     disk.as_file().set_len(1 << 30).expect("a sparse file");

@@ -13,8 +13,9 @@ const ROOT: &str = "/opt/vouch-sssd";
 const OWN: &str = "ad_server = dc1.ad.vouch.test\ndyndns_update = false\n";
 
 const START: &str = r#"set -e
-for name in var/lib/sss var/log/sssd etc/sssd etc/hosts etc/krb5.conf etc/krb5.keytab; do
-    [ -e "$1/$name" ] || touch "$1/$name"
+mkdir -p "$1/var/lib/sss" "$1/var/log/sssd" "$1/etc/sssd"
+for name in hosts krb5.conf krb5.keytab; do
+    [ -e "$1/etc/$name" ] || touch "$1/etc/$name"
 done
 mount --bind "$0/var-lib/sss" "$1/var/lib/sss"
 mount --bind "$0/sssd" "$1/etc/sssd"

@@ -127,10 +127,11 @@ fn kill_heads(pair: &mut Pair, clients: &mut Clients, kills: u64, seed: u64) -> 
     killed
 }
 
-/// Waits for the end of the killed process.
+/// Waits for the end of the killed process. Its number may belong to another process already.
 fn fence(files: &ExportFiles) -> String {
-    let pid = files.root().join("pid-");
-    format!("pid=$(cat \"{}$VOUCH_FENCE_HEAD\")\nkill -KILL $pid\nwhile [ -e /proc/$pid/exe ]; do sleep 0.02; done\n", pid.display())
+    let (pid, state) = (files.root().join("pid-"), files.root().join("state"));
+    let (pid, state) = (pid.display(), state.display());
+    format!("pid=$(cat \"{pid}$VOUCH_FENCE_HEAD\")\ngrep -qs \"{state}\" /proc/$pid/cmdline || exit 0\nkill -KILL $pid\nwhile [ -e /proc/$pid/exe ]; do sleep 0.02; done\n")
 }
 
 fn print_pauses(worker: &Worker, seen: &[&Seen], killed: &[Killed]) {
