@@ -20,7 +20,8 @@ pub struct Seal {
     pub counts: Vec<usize>,
     pub lens: Vec<usize>,
     pub time: Duration,
-    /// In every round; else once, for all rounds and encryption types that use the same algorithm.
+    /// Measure OpenSSL in every round. Otherwise each algorithm and length is measured once, and all
+    /// rounds and encryption types share the sample.
     pub repeats_openssl: bool,
     pub ipsec_mb: Option<PathBuf>,
 }

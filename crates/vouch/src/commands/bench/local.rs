@@ -40,7 +40,7 @@ impl Seal {
     pub(super) fn run(mut self, global: &Global) -> Outcome {
         let mut how = if self.full { workload::Seal::full() } else { of_seal(self.measure.quick) };
         if !self.full {
-            self.measure.at_most(STANDARD_ROUNDS);
+            self.measure.limit_rounds(STANDARD_ROUNDS);
         }
         how.enctypes = self.enctypes.unwrap_or(how.enctypes);
         how.lens = self.sizes.map_or(how.lens, |sizes| sizes.into_iter().map(|len| len as usize).collect());
@@ -48,7 +48,7 @@ impl Seal {
     }
 }
 
-/// The least that gives intervals.
+/// The fewest rounds that give confidence intervals.
 const STANDARD_ROUNDS: u16 = vouch_bench::runner::Rounds::FULL.min as u16;
 
 pub(super) fn of_seal(quick: bool) -> workload::Seal {

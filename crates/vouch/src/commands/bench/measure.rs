@@ -180,10 +180,11 @@ impl Measure {
         }
     }
 
-    /// Limits the rounds of a run for which neither --rounds nor --quick is given.
-    pub(super) fn at_most(&mut self, rounds: u16) {
-        if !self.quick {
-            self.rounds.get_or_insert(rounds);
+    /// Limits the rounds of a run without --rounds, --quick and --tight. With --tight, a run needs
+    /// more than the minimum of rounds to narrow its intervals.
+    pub(super) fn limit_rounds(&mut self, max: u16) {
+        if !self.quick && self.tight.is_none() {
+            self.rounds.get_or_insert(max);
         }
     }
 
