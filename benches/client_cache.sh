@@ -5,8 +5,9 @@
 #
 #   benches/client_cache.sh [--sec LIST] [--rounds N] VOUCH
 #
-# Needs root, User-Mode Linux (script/install-needs user-mode-linux nfs-common krb5-kdc
-# krb5-admin-server krb5-user). The default of --sec is sys,krb5p. The table goes to standard output.
+# Needs root and packages: script/install-needs user-mode-linux nfs-common busybox-static iproute2
+# gcc krb5-kdc krb5-admin-server krb5-user. The default of --sec is sys,krb5p. The table goes to
+# standard output.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 flavours=sys,krb5p rounds=4
@@ -32,7 +33,6 @@ trap finish EXIT
 . "$here/guest_realm.bash"
 address=$("$here/../script/guest/run" up $index)
 realm_up
-pids+=($kdc)
 export HOME=$work VOUCH_CONFIG=/dev/null
 mkdir "$work/export"
 (cd "$work/export" && head -c 2500000 /dev/urandom | split -b 5000 -a 3 - file && head -c 64000000 /dev/urandom >large)

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# guest_compile.sh: a compile of a C project in a guest, whose sources are on: the guest's own tmpfs,
-# an export under sys and krb5p, NFS-Ganesha under sys, and a mount of the published tree.
+# guest_compile.sh: a compile of a C project in a guest, whose sources are on the guest's own tmpfs,
+# an export under sys and krb5p, NFS-Ganesha under sys, or a mount of the published tree.
 #
 #   benches/guest_compile.sh [--files N] [--rounds N] VOUCH PROJECT
 #
-# Compiles N of the C files of PROJECT, a configured source directory, evenly chosen among those that
-# compile alone; the default is 40, 0 stands for all. Objects go to the guest's tmpfs. The places take
-# turns. A cold compile follows a mount with empty caches, a warm one follows it. The time is that of
-# the compilers and of reading, without mount and unmount.
-# Needs root, User-Mode Linux 6.12 and NFS-Ganesha (script/install-needs linux-6.12-guest nfs-common
-# nfs-ganesha nfs-ganesha-vfs krb5-kdc krb5-admin-server krb5-user). The table goes to standard
-# output, each time to standard error.
+# PROJECT is a configured source directory. The script compiles N of its C files, evenly chosen
+# among those that compile alone; the default is 40, and 0 stands for all. Objects go to the
+# guest's tmpfs. The places take turns. A cold compile follows a mount with empty caches, and a
+# warm one follows the cold one. The time includes the compilers and reading, but not mount and
+# unmount.
+# Needs root and packages: script/install-needs linux-6.12-guest nfs-common nfs-ganesha
+# nfs-ganesha-vfs busybox-static iproute2 gcc krb5-kdc krb5-admin-server krb5-user. The table goes
+# to standard output, and each time to standard error.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 files=40 rounds=6
@@ -49,7 +50,6 @@ all=$(wc -l <"$work/able")
 awk -v all="$all" -v files="$files" 'int(NR * files / all) > int((NR - 1) * files / all)' "$work/able" >"$work/list"
 
 realm_up
-pids+=($kdc)
 "$vouch" export --dir "$work/project" --state "$work/state" --listen "$address:20494" --keytab "$work/server.keytab" \
     --options ro,insecure,sec=sys:krb5p >"$work/export.log" 2>&1 &
 pids+=($!)

@@ -1,10 +1,11 @@
 # Functions for measurements in a guest under Kerberos. The caller sets $here (this directory),
-# $index (the guest's number) and $work (a directory for files of the realm).
+# $index (the guest's number), $work (a directory for files of the realm) and $pids (an array of
+# processes that the caller kills at its end).
 
-# realm_up: starts a KDC for the guest and this machine. Sets $kdc to its process id, and $guest_files
-# to the options of script/guest/run that give the guest its files.
+# realm_up: starts a KDC for the guest and this machine, and adds it to $pids. Sets $guest_files to
+# the options of script/guest/run that give the guest its files.
 realm_up() {
-    local address=10.77.$index.1 port=$((20900 + index)) name
+    local address=10.77.$index.1 port=$((20900 + index)) name kdc
     PATH=$PATH:/usr/sbin:/sbin
     cat >"$work/krb5.conf" <<END
 [libdefaults]
@@ -43,6 +44,8 @@ END
     cp "$work/client.keytab" "$work/machine.keytab"
     krb5kdc -n >"$work/kdc.out" 2>&1 &
     kdc=$!
+    # At once, because a signal may end the script before the KDC answers.
+    pids+=("$kdc")
     until kinit -k -t "$work/machine.keytab" -c "FILE:$work/ticket" host/client.vouch.test 2>"$work/kinit.log"; do
         kill -0 $kdc 2>/dev/null || { cat "$work/kdc.out" >&2; return 1; }
         sleep 0.1
