@@ -175,7 +175,8 @@ fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
     assert!(record().contains("\ntenure active\n"), "{}", record());
     assert!(!write.is_finished(), "the cluster does not stall");
     drop(paused);
-    // The operation was carried out after the stop, so the record must not say that the next head may serve.
+    // The cluster executes the write after the stop. The record must stay active, so that the next
+    // head fences first.
     assert!(!head.child.wait().expect("a child").success());
     assert!(record().contains("\ntenure active\n"), "{}", record());
     assert_eq!(fs::read(world.path("ceph/file")).expect("the file"), [1; 4096]);

@@ -1,17 +1,17 @@
 //! Two heads in two network namespaces, with one state directory, one audit trail and one address.
 //! The active head is killed, stopped and shut down under load.
 //!
-//! `VOUCH_TEST_FAILOVERS`: number of faults. `VOUCH_TEST_FAILOVER_KILLS`: so many kills, and no other
-//! fault.
+//! `VOUCH_TEST_FAILOVERS`: number of faults. `VOUCH_TEST_FAILOVER_KILLS`: number of kills, without
+//! any other fault.
 
 mod agent;
+mod audited_operations;
 mod heads;
 mod instances;
 mod keepalived;
 mod network;
 mod pauses;
 mod reclaim;
-mod recorded;
 mod report;
 mod worker;
 

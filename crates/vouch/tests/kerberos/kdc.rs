@@ -115,7 +115,7 @@ impl Kdc {
         self.start_again_with(Vec::new());
     }
 
-    /// The same, with more environment.
+    /// Starts the KDC again, with additional environment variables.
     pub(crate) fn start_again_with(&mut self, environment: Vec<(&'static str, OsString)>) {
         let mut command = self.program("krb5kdc");
         self.child = command.arg("-n").envs(environment).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("krb5kdc is there");

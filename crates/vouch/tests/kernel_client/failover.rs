@@ -1,13 +1,13 @@
 //! Two heads in network namespaces, with one state directory and one address: mounted clients whose
 //! server fails.
 
+#[path = "../end_to_end/failover/audited_operations.rs"]
+mod audited_operations;
 mod kills;
 mod observer;
 mod pair;
 #[path = "../end_to_end/failover/pauses.rs"]
 mod pauses;
-#[path = "../end_to_end/failover/recorded.rs"]
-mod recorded;
 #[path = "../end_to_end/failover/worker.rs"]
 mod worker;
 
@@ -17,8 +17,8 @@ use crate::VERSIONS;
 use crate::guest::{Guest, Network};
 use pair::Pair;
 
-/// VOUCH_TEST_FAILOVERS: number of takeovers. Every fourth head stops in order, the others are killed.
-/// Every third takeover begins before the client has recovered from the one before.
+/// VOUCH_TEST_FAILOVERS: number of takeovers. Every fourth head stops in order, and the others are
+/// killed. Every third takeover begins before the client has recovered from the one before.
 #[test]
 fn takeover_keeps_opens_locks_and_acknowledged_data() {
     let count = std::env::var("VOUCH_TEST_FAILOVERS").map_or(2, |count| count.parse::<u64>().expect("a number of takeovers"));

@@ -153,7 +153,7 @@ fn snapshots_are_read_over_restart_and_removal_of_another() {
 
 /// The guest has the volume and is the server and its NFS client.
 #[test]
-fn snapshots_of_thin_volume_are_read_over_restart_and_removal_of_another() {
+fn thin_volume_snapshots_stay_readable_after_restart_and_removal() {
     let Some(network) = Network::new() else { return };
     if !["lvm", "mkfs.ext4", "/opt/vouch-guest/usr/bin/linux.uml"].iter().all(|program| guest::has_program(program)) {
         return guest::skip("needs lvm2 and linux-6.12-guest of script/install-needs");

@@ -4,9 +4,9 @@ use crate::prelude::*;
 
 /// The first success of one client in each epoch.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Firsts(Vec<(u64, Instant)>);
+pub(super) struct FirstSuccesses(Vec<(u64, Instant)>);
 
-impl Firsts {
+impl FirstSuccesses {
     pub(super) fn note(&mut self, epoch: u64) {
         if self.0.last().is_none_or(|(last, _)| *last != epoch) {
             self.0.push((epoch, Instant::now()));

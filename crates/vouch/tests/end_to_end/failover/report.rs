@@ -1,9 +1,9 @@
 //! The figures of a run: lost changes, locks granted twice, operations without a record, and pauses
 //! of clients.
 
+use super::audited_operations::AuditedOperations;
 use super::heads::{Active, Fault};
-use super::pauses::{self, Firsts};
-use super::recorded::Recorded;
+use super::pauses::{self, FirstSuccesses};
 use super::worker::{Ledger, Missing, Worker, missing};
 use crate::prelude::*;
 
@@ -14,9 +14,9 @@ pub(super) struct Injected {
 }
 
 pub(super) fn print_and_assert(world: &TestSite, workers: &[Worker], ledger: &Ledger, injected: &[Injected], set_up: &str) {
-    let (data, recorded) = (world.path("data"), Recorded::read(&world.path("trail")));
+    let (data, audited) = (world.path("data"), AuditedOperations::read(&world.path("trail")));
     let mut all = Missing { changes: ledger.lost_increments(&data), audit_records: 0 };
-    for of_worker in workers.iter().map(|worker| missing(worker.number, worker.acknowledged, &data, &recorded)) {
+    for of_worker in workers.iter().map(|worker| missing(worker.number, worker.acknowledged, &data, &audited)) {
         all.changes += of_worker.changes;
         all.audit_records += of_worker.audit_records;
     }
@@ -25,7 +25,7 @@ pub(super) fn print_and_assert(world: &TestSite, workers: &[Worker], ledger: &Le
     println!("failover ({set_up}): {} faults, {} clients", injected.len(), workers.len());
     println!("failover: changes acknowledged {changes}, lost {}", all.changes);
     println!("failover: locks granted {granted}, twice {twice}");
-    println!("failover: audit records {}, missing {}", recorded.opened.len() + recorded.written.len(), all.audit_records);
+    println!("failover: audit records {}, missing {}", audited.opened.len() + audited.written.len(), all.audit_records);
     print_all_pauses(workers, injected);
     assert_eq!((all, twice), (Missing::default(), 0));
 }
@@ -43,6 +43,6 @@ fn print_all_pauses(workers: &[Worker], injected: &[Injected]) {
     }
 }
 
-fn pauses_after(Injected { active, at, .. }: &Injected, events: &[&Firsts]) -> Vec<Duration> {
-    events.iter().filter_map(|firsts| firsts.pause_after(active.epoch, *at)).collect()
+fn pauses_after(Injected { active, at, .. }: &Injected, clients: &[&FirstSuccesses]) -> Vec<Duration> {
+    clients.iter().filter_map(|successes| successes.pause_after(active.epoch, *at)).collect()
 }

@@ -1,5 +1,5 @@
-//! A client with opens and a contended lock. It checks that no acknowledged change is lost, and that
-//! no lock is granted twice.
+//! A client with opens and a contended lock. It checks that no acknowledged change is lost, and
+//! that no lock is granted twice.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -8,14 +8,15 @@ use vouch_nfs4::{ClientId, Filehandle, Status, Verifier};
 use vouch_nfs4_client::{Config, Identity, Lock, OpenFile, Plain};
 use vouch_oncrpc::AuthSys;
 
-use super::pauses::Firsts;
-use super::recorded::Recorded;
+use super::audited_operations::AuditedOperations;
+use super::pauses::FirstSuccesses;
 use crate::prelude::*;
 
-/// As clients know it.
+/// The NFS service of all heads.
 pub(super) struct Service {
+    /// Clients connect to this address, which moves from head to head.
     pub(super) address: SocketAddr,
-    /// Of the head that has the address.
+    /// The lease epoch of the head that has the address.
     pub(super) epoch: AtomicU64,
 }
 
@@ -53,8 +54,8 @@ pub(super) struct Worker {
     pub(super) acknowledged: u64,
     pub(super) progress: Arc<AtomicU64>,
     /// First acknowledged change, and first new lock, in each epoch.
-    pub(super) first_changes: Firsts,
-    pub(super) first_locks: Firsts,
+    pub(super) first_changes: FirstSuccesses,
+    pub(super) first_locks: FirstSuccesses,
 }
 
 impl Worker {
@@ -77,8 +78,8 @@ impl Worker {
             lock: None,
             acknowledged: 0,
             progress: Arc::default(),
-            first_changes: Firsts::default(),
-            first_locks: Firsts::default(),
+            first_changes: FirstSuccesses::default(),
+            first_locks: FirstSuccesses::default(),
         }
     }
 
@@ -157,8 +158,8 @@ impl Worker {
         self.first_changes.note(self.epoch);
     }
 
-    /// `None` after a takeover. Until then the client waits, as over TCP: a call that was sent again
-    /// in another session could be executed twice.
+    /// Returns `None` after a takeover. Until then the client waits, as over TCP: the server could
+    /// execute a call twice that the client sends again in another session.
     async fn unless_moved<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Option<Result<T, Error>> {
         tokio::pin!(call);
         loop {
@@ -213,9 +214,10 @@ impl Worker {
     }
 }
 
-/// Of a client that has made `acknowledged` changes, numbered from 0: appends to its own file, creations,
-/// and increments, in turn.
-pub(super) fn missing(client: usize, acknowledged: u64, data: &Path, recorded: &Recorded) -> Missing {
+/// Counts the lost changes of a client, and its changes without an audit record. The client has
+/// made `acknowledged` changes, numbered from 0: an append to its own file, a creation and an
+/// increment in each turn.
+pub(super) fn missing(client: usize, acknowledged: u64, data: &Path, audited: &AuditedOperations) -> Missing {
     let own = fs::read(data.join(own_name(client))).unwrap_or_default();
     let has_record = |number: &u64| {
         let at = (number * RECORD_LEN) as usize;
@@ -225,8 +227,8 @@ pub(super) fn missing(client: usize, acknowledged: u64, data: &Path, recorded: &
     let created = || numbers(1).map(|number| created_name(client, number));
     let records = numbers(0).filter(|number| !has_record(number)).count();
     let files = created().filter(|name| !data.join(name).exists()).count();
-    let unrecorded = numbers(0).filter(|number| !recorded.written.contains(&(own_name(client), (number + 1) * RECORD_LEN))).count();
-    let audit_records = created().filter(|name| !recorded.opened.contains(name)).count() + unrecorded;
+    let unrecorded = numbers(0).filter(|number| !audited.written.contains(&(own_name(client), (number + 1) * RECORD_LEN))).count();
+    let audit_records = created().filter(|name| !audited.opened.contains(name)).count() + unrecorded;
     Missing { changes: records + files, audit_records }
 }
 

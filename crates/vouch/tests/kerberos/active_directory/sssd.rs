@@ -31,7 +31,7 @@ exec chroot "$1" /usr/sbin/sssd -i
 "#;
 
 #[test]
-fn users_by_sssd_of_a_machine_that_msktutil_joins_have_their_groups() {
+fn sssd_resolves_groups_on_machine_joined_by_msktutil() {
     if !Path::new(ROOT).join(format!("usr/lib/{}-linux-gnu/sssd/libsss_ad.so", std::env::consts::ARCH)).exists() {
         println!("skipped: needs sssd of script/install-needs");
         return;

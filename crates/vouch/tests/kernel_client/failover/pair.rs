@@ -108,9 +108,9 @@ impl Pair {
         child
     }
 
-    /// The head that fails starts again as a standby: at once, or after it was fenced. The address moves
-    /// to the next one. Returns the time of the fault, and when
-    /// the next head was reachable.
+    /// Sends the signal to the active head. It starts again as a standby: at once, or after the
+    /// next head has fenced it. The address moves to the next head. Returns the time of the fault,
+    /// and the time from which the next head was reachable.
     pub(super) fn fail_over(&mut self, signal: &str) -> (Instant, Instant) {
         self.follow();
         let failed = self.active.head;
@@ -128,8 +128,8 @@ impl Pair {
         (at, self.wait_for_next_epoch())
     }
 
-    /// A head that could not renew its lease in time, as on a busy machine, has ended by itself: the
-    /// address follows, and the head starts again.
+    /// A head that could not renew its lease in time, as on a busy machine, has ended by itself.
+    /// This moves the address to the active head, and starts ended heads again.
     pub(super) fn follow(&mut self) {
         if self.record().is_some_and(|now| now.epoch > self.active.epoch) {
             self.wait_for_next_epoch();
@@ -170,9 +170,9 @@ impl Pair {
         try_ip(&format!("neigh flush dev {}", self.bridge));
         self.service.epoch.store(next.epoch, Ordering::SeqCst);
         let serves = Instant::now();
-        // The guest keeps the old head's link-layer address for a minute unless the new head announces
-        // its own, as keepalived does. Linux ignores an announcement within 1 s of the one before, so
-        // they are repeated.
+        // The guest keeps the old head's link-layer address for a minute unless the new head
+        // announces its own, as keepalived does. Linux ignores an announcement within 1 s of
+        // another, so they are repeated.
         self.announcements = ["-U", "-A"]
             .map(|kind| {
                 let mut command = Command::new("ip");

@@ -1,6 +1,6 @@
-# One of several clients of a pair of heads that fail over: acknowledged changes, opens and locks that it
-# holds from start to end, and a lock that all clients contend for. The observer at $OBSERVER hears of
-# each change after its acknowledgement, and of the lock while it is held.
+# One of several clients of a pair of heads that fail over. The client makes changes, holds opens
+# and locks from start to end, and contends with all clients for one lock. It reports each
+# acknowledged change, and the contended lock while it holds it, to the observer at $OBSERVER.
 set -eu
 [ -z "${SECOND_ADDRESS:-}" ] || ip addr add "$SECOND_ADDRESS/24" dev vec0
 attach "$VERSION" /export /mnt/export hard

@@ -3,7 +3,7 @@
 # long as it can be.
 set -eu
 . ./gss.bash
-# libkrb5 reads credential caches through buffers of stdio, which are freed with session keys in them.
+# libkrb5 reads credential caches through stdio, and frees the buffers with session keys in them.
 GLIBC_TUNABLES=glibc.malloc.perturb=1 gssd_up
 agent=/run/agent.sock
 

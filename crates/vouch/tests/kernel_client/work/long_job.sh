@@ -1,5 +1,5 @@
-# A job of days under krb5p: the clocks of this guest and of the other machines move in steps. Kernel
-# contexts live for a second, so that each step needs a context with the tickets of that time.
+# A job of days under krb5p: the clocks of this guest and of the other machines move in steps.
+# Kernel contexts live for a second, so that each step needs a context with its own tickets.
 set -eu
 . ./gss.bash
 gssd_up -v -t 1
@@ -24,7 +24,7 @@ is_renewed() {
     [ "$(ticket_end)" -ge $((needed < deadline ? needed : deadline)) ]
 }
 
-# For each line of its input: writes to a file that stays open, and makes, reads and removes another.
+# For each line of input, writes to a file that stays open, and makes, reads and removes another.
 job() {
     exec setpriv --reuid=1 --regid=1 --clear-groups bash -eu -c '
         exec 3>output

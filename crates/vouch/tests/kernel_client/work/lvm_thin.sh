@@ -1,5 +1,5 @@
-# Exports a thin volume of LVM with its snapshots, which are mounted read-only, and reads them by NFS:
-# snapshots.sh, over a restart of the server and the removal of a snapshot.
+# Exports a thin volume of LVM with its snapshots, which are mounted read-only. snapshots.sh reads
+# them by NFS, over a restart of the server and the removal of a snapshot.
 set -eu
 modules=$GUEST_ROOT/usr/lib/uml/modules/$(uname -r)
 for wanted in dm-thin-pool dm-snapshot; do

@@ -7,7 +7,7 @@ use vouch_audit::operations::number::{OPEN, RENAME, WRITE};
 use crate::prelude::*;
 
 #[derive(Default)]
-pub(super) struct Recorded {
+pub(super) struct AuditedOperations {
     pub(super) opened: HashSet<String>,
     /// New names.
     pub(super) renamed: HashSet<String>,
@@ -15,21 +15,21 @@ pub(super) struct Recorded {
     pub(super) written: HashSet<(String, u64)>,
 }
 
-impl Recorded {
-    pub(super) fn read(trail: &Path) -> Recorded {
-        let mut recorded = Recorded::default();
+impl AuditedOperations {
+    pub(super) fn read(trail: &Path) -> AuditedOperations {
+        let mut audited = AuditedOperations::default();
         let read = entries(trail, 1, |entry| {
             let mut scratch = Vec::new();
             if entry.kind == Kind::Record
                 && let Ok(record) = Record::decode(&entry.body, &mut scratch)
                 && (record.class, record.result) == (Class::Operation, 0)
             {
-                recorded.add(&record);
+                audited.add(&record);
             }
             true
         });
         read.expect("the trail is read");
-        recorded
+        audited
     }
 
     fn add(&mut self, record: &Record) {
