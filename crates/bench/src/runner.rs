@@ -191,7 +191,11 @@ impl Runner {
     fn run_rounds(&mut self, planned: &PlannedCase, able: &mut Vec<usize>, samples: &mut [(String, Vec<Sample>)]) -> Result<(), Error> {
         for pass in 0..self.passes() {
             let warm_up = self.rounds.warm_up && pass == 0;
-            for at in able.clone() {
+            // What is measured before a subject can slow it down, so each takes its turn to be first.
+            let mut turns = able.clone();
+            let first = pass % turns.len().max(1);
+            turns.rotate_left(first);
+            for at in turns {
                 let label = samples[at].0.clone();
                 match self.measure(planned, at, &label, pass == 0)? {
                     Some(sample) if !warm_up => samples[at].1.push(sample),

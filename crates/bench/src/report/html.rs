@@ -386,7 +386,8 @@ pub(super) fn conditions(run: &Run, page: &mut String) {
         }
     };
     row("Command", run.command.clone());
-    row("Begun", format!("{}, took {}", run.began, super::format::seconds(run.seconds)));
+    let end = if run.interrupted { "interrupted after" } else { "took" };
+    row("Begun", format!("{}, {end} {}", run.began, super::format::seconds(run.seconds)));
     for about in &run.subjects {
         row(&escape(&about.label), std::iter::once(about.target.clone()).chain(about.details.clone()).collect::<Vec<_>>().join("; "));
     }
