@@ -191,7 +191,7 @@ impl Runner {
     fn run_rounds(&mut self, planned: &PlannedCase, able: &mut Vec<usize>, samples: &mut [(String, Vec<Sample>)]) -> Result<(), Error> {
         for pass in 0..self.passes() {
             let warm_up = self.rounds.warm_up && pass == 0;
-            // What is measured before a subject can slow it down, so each takes its turn to be first.
+            // The first subject of a round comes out slower, so each round begins with another one.
             let mut turns = able.clone();
             let first = pass % turns.len().max(1);
             turns.rotate_left(first);

@@ -134,8 +134,9 @@ pub(super) fn end(args: EndArgs) -> Outcome {
 
 fn end_missed(socket: &Path) -> Outcome {
     let Reply::Jobs { jobs } = ask(socket, &Request::List)? else { return Ok(()) };
+    let finished = slurm::finished_jobs()?;
     for job in jobs.into_iter().filter(|job| job.ended_s.is_none()).map(|job| job.job) {
-        if slurm::has_ended(&job)? {
+        if finished.contains(job.as_str()) {
             ask(socket, &Request::End { job: job.clone() })?;
             output::text(&format!("job {job} has ended\n"))?;
         }

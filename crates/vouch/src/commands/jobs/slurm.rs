@@ -1,5 +1,6 @@
-//! The job's environment in prologs, its time limit by squeue(1), and its end by scontrol(1).
+//! The job's environment in prologs, its time limit by squeue(1), and ended jobs by scontrol(1).
 
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -24,30 +25,32 @@ pub(super) fn time_limit(job: &JobId) -> Outcome<Option<Duration>> {
     parse_limit(limit).ok_or_else(|| Failure::input("squeue", format!("the time limit {limit:?} is not understood; give --for")))
 }
 
-/// Whether scontrol(1) shows this job, and as finished. Slurm shows a job for MinJobAge (5 minutes)
-/// after its end.
-pub(super) fn has_ended(job: &JobId) -> Outcome<bool> {
+/// Jobs that scontrol(1) shows as finished, for MinJobAge (5 minutes) after their end.
+pub(super) fn finished_jobs() -> Outcome<BTreeSet<String>> {
     let mut command = Command::new("scontrol");
-    command.env_remove("SLURM_CLUSTERS").args(["--oneliner", "show", "job", job.as_str()]);
+    command.env_remove("SLURM_CLUSTERS").args(["--oneliner", "show", "job"]);
     let out = command.stdin(Stdio::null()).output().at("scontrol")?;
-    if out.status.success() {
-        return Ok(are_finished(&String::from_utf8_lossy(&out.stdout)));
+    if !out.status.success() {
+        let why = String::from_utf8_lossy(&out.stderr);
+        return Err(vouch_jobs::Error::Unavailable(format!("scontrol show job fails: {}", why.trim())).into());
     }
-    let why = String::from_utf8_lossy(&out.stderr);
-    if why.contains("Invalid job id") {
-        return Ok(false);
-    }
-    Err(vouch_jobs::Error::Unavailable(format!("scontrol show job {job} fails: {}", why.trim())).into())
+    Ok(finished_in(&String::from_utf8_lossy(&out.stdout)))
 }
 
-/// One line a job. The number of an array stands for all its tasks.
-fn are_finished(text: &str) -> bool {
+/// One line a job. A task of an array has two names: its number, and ARRAY_TASK.
+fn finished_in(text: &str) -> BTreeSet<String> {
     /// Base states of squeue(1), "JOB STATE CODES", after which a job does not run.
     const FINISHED: [&str; 9] =
         ["BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"];
-    let state = |line: &str| line.split_whitespace().find_map(|word| word.strip_prefix("JobState=")).map(str::to_owned);
-    let mut states = text.lines().map(state).peekable();
-    states.peek().is_some() && states.all(|state| state.is_some_and(|state| FINISHED.contains(&&*state)))
+    let mut finished = BTreeSet::new();
+    for line in text.lines() {
+        let field = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        if field("JobState").is_some_and(|state| FINISHED.contains(&state)) {
+            finished.extend(field("JobId").map(str::to_owned));
+            finished.extend(field("ArrayJobId").zip(field("ArrayTaskId")).map(|(array, task)| format!("{array}_{task}")));
+        }
+    }
+    finished
 }
 
 /// `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS` or `UNLIMITED` (squeue(1), "%l").
@@ -72,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn array_is_finished_when_all_its_tasks_are() {
-        let line = |state: &str| format!("JobId=7 JobName=a UserId=alice(1000) JobState={state} Reason=None RunTime=00:00:01\n");
-        assert!(are_finished(&line("COMPLETED")));
-        assert!(are_finished(&(line("NODE_FAIL") + &line("TIMEOUT"))));
+    fn jobs_are_finished_by_their_states() {
+        let line = |names: &str, state: &str| format!("{names} JobName=a UserId=alice(1000) JobState={state} Reason=None\n");
+        let ended = line("JobId=7", "COMPLETED") + &line("JobId=9 ArrayJobId=8 ArrayTaskId=2", "NODE_FAIL");
+        assert_eq!(finished_in(&ended), ["7", "8_2", "9"].map(str::to_owned).into());
         for live in ["RUNNING", "PENDING", "COMPLETING", "SUSPENDED", "CONFIGURING", "REQUEUED"] {
-            assert!(!are_finished(&(line("COMPLETED") + &line(live))), "{live}");
+            assert!(finished_in(&line("JobId=8 ArrayJobId=8 ArrayTaskId=3-9", live)).is_empty(), "{live}");
         }
-        assert!(!are_finished("") && !are_finished("No jobs in the system\n"));
+        assert!(finished_in("No jobs in the system\n").is_empty());
     }
 
     #[test]
