@@ -19,6 +19,12 @@ pub struct Machine {
     pub versions: Vec<String>,
 }
 
+/// The file that is written first gets the scattered pages of fragmented memory. Its subject comes
+/// out slower, by 1.15 to 1.2 for blocks of 8 KiB. Without the right to compact memory, nothing is done.
+pub fn compact_memory() {
+    let _ = fs::write("/proc/sys/vm/compact_memory", "1");
+}
+
 impl Machine {
     pub fn this() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();

@@ -95,6 +95,34 @@ fn runner(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run,
     (run, log, cleaned)
 }
 
+/// Sums of seconds, done and expected, at each finished case.
+#[derive(Clone, Default)]
+struct Reports(Arc<Mutex<Vec<(f64, f64)>>>);
+
+impl ProgressSink for Reports {
+    fn update(&mut self, _: f64, _: f64, _: &str) {}
+
+    fn finished(&mut self, done_s: f64, total_s: f64, _: &Run) {
+        self.0.lock().expect("no thread panicked with the lock held").push((done_s, total_s));
+    }
+}
+
+#[test]
+fn estimate_of_iops_counts_rates_of_slow_subjects() {
+    let (rounds, reports) = (Rounds { min: 3, max: 3, spread_max: 0.0, warm_up: false }, Reports::default());
+    let subjects = [("fast", 1000), ("slow", 100)].map(|(label, rate)| Box::new(Fake { rates: vec![rate], ..Fake::new(label) }) as Box<dyn Subject>);
+    let mut runner = Runner::new(Run::begin("test".into(), false), subjects.into(), rounds, Box::new(reports.clone()), StopFlag::default());
+    let options = crate::workload::Iops { steps: 2, seconds: 1.0, ..crate::workload::Iops::full() };
+    crate::workload::iops(&mut runner, &options).expect("no call fails");
+    let reports = reports.0.lock().expect("no thread panicked with the lock held").clone();
+    let end = reports.last().expect("cases").0;
+    // Rates: 1000, 500, and 100, 75, 50 and 25 of the slow subject, which is left out above them.
+    assert_eq!(reports.len(), 8 * 7);
+    for (done, total) in &reports[1..] {
+        assert!((end - done) * 0.9 <= total - done && total - done <= (end - done) * 1.3 + 8.0, "{done} of {total}, in the end {end}");
+    }
+}
+
 #[test]
 fn subjects_take_turns_until_interval_is_narrow() {
     let rounds = Rounds { min: 3, max: 10, spread_max: 0.02, warm_up: true };

@@ -116,6 +116,7 @@ impl Measure {
             let checkpoint = self.outputs.checkpoint(whole.clone(), several);
             let lines = bar.is_hidden() && !global.quiet;
             let sink = Progress { bar: bar.clone(), lines, started: Instant::now(), checkpoint };
+            vouch_bench::machine::compact_memory();
             let mut bench = Runner::new(run, subjects, self.rounds(), Box::new(sink), stop.clone());
             if let Some(earlier) = &mut earlier {
                 bench.earlier = std::mem::take(&mut earlier.results);
