@@ -110,7 +110,8 @@ impl ProgressSink for Reports {
 #[test]
 fn estimate_of_iops_counts_rates_of_slow_subjects() {
     let (rounds, reports) = (Rounds { min: 3, max: 3, spread_max: 0.0, warm_up: false }, Reports::default());
-    let subjects = [("fast", 1000), ("slow", 100)].map(|(label, rate)| Box::new(Fake { rates: vec![rate], ..Fake::new(label) }) as Box<dyn Subject>);
+    let subjects =
+        [("fast", 1000), ("slow", 100)].map(|(label, rate)| Box::new(Fake { rates: vec![rate], ..Fake::new(label) }) as Box<dyn Subject>);
     let mut runner = Runner::new(Run::begin("test".into(), false), subjects.into(), rounds, Box::new(reports.clone()), StopFlag::default());
     let options = crate::workload::Iops { steps: 2, seconds: 1.0, ..crate::workload::Iops::full() };
     crate::workload::iops(&mut runner, &options).expect("no call fails");
