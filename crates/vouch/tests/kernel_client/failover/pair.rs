@@ -83,14 +83,22 @@ impl Pair {
         ip(&format!("addr add {}/24 dev {}", network.address, self.bridge));
     }
 
-    /// Dead heads ignore connections, by the example of the package. Needs nft(8).
+    /// Dead heads ignore connections, by the example of the package. Needs nft(8). Without nft_socket
+    /// in the kernel, dead heads refuse connections.
     pub(super) fn load_packet_filter(&self) {
+        let load = |namespace: &str, name: &str, rules: &str| {
+            let file = self.files.root().join(name);
+            std::fs::write(&file, rules).expect("a file");
+            try_ip(&format!("netns exec {namespace} nft -f {}", file.display()))
+        };
+        let [namespace, _] = &self.namespaces;
+        if !load(namespace, "probe.conf", "table inet probe { chain probe { socket transparent 0; }; }") {
+            return println!("failover: without a packet filter: this kernel lacks nft_socket");
+        }
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/failover/nftables.conf");
         let rules = std::fs::read_to_string(example).expect("an example").replace("dport 2049 ", &format!("dport {} ", self.port()));
         assert!(rules.contains(&format!("dport {} ", self.port())), "the example has another port");
-        let file = self.files.root().join("nftables.conf");
-        std::fs::write(&file, rules).expect("a file");
-        self.namespaces.iter().for_each(|namespace| ip(&format!("netns exec {namespace} nft -f {}", file.display())));
+        self.namespaces.iter().for_each(|namespace| assert!(load(namespace, "nftables.conf", &rules), "the example does not load"));
     }
 
     fn spawn(&self, head: usize) -> KillOnDrop {
