@@ -228,6 +228,16 @@ pub trait FileSystem: Send + Sync {
     /// Below the root, for messages and records, if cheap; never for decisions.
     fn path(&self, id: &FileId) -> Option<Vec<u8>>;
 
-    /// Housekeeping in bounded steps, about once a second.
+    /// Clients may have files of a removed part open, such as a snapshot. Never blocks.
+    fn has_removed_files(&self) -> bool {
+        false
+    }
+
+    /// The file was in a removed part, so the state of clients for it ends. Never blocks.
+    fn is_removed(&self, _id: &FileId) -> bool {
+        false
+    }
+
+    /// Housekeeping in bounded steps, every few seconds.
     fn maintain(&self) {}
 }

@@ -57,6 +57,8 @@ fn why(loss: Loss) -> &'static str {
         Loss::Expired => "ended by the server: the client's lease ran out",
         Loss::Restarted => "ended by the server: the client restarted",
         Loss::NotReturned => "ended by the server: the delegation was recalled and not returned",
-        Loss::Revoked => "ended by the server: the export is gone or no longer open to the client, or the administrator ended the client",
+        Loss::Revoked => {
+            "ended by the server: the export or snapshot is gone or no longer open to the client, or the administrator ended the client"
+        }
     }
 }

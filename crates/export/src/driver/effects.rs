@@ -74,6 +74,15 @@ impl Driver {
         }
     }
 
+    /// An administrator can free the device of a removed snapshot then.
+    pub(crate) fn close_removed_files(self: &Arc<Self>) {
+        let replaced = self.engine.end_state_of_removed_files();
+        self.apply(replaced.effects);
+        if replaced.ended > 0 {
+            tracing::info!(ended = replaced.ended, "ended opens, delegations and locks of files in removed snapshots");
+        }
+    }
+
     pub(crate) fn apply(self: &Arc<Self>, effects: Vec<Effect>) {
         let changes = self.apply_all_but_records(effects);
         if !changes.is_empty() {

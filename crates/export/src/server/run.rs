@@ -97,6 +97,7 @@ impl Server {
                 flush_due_ms = now.mono_ms + FLUSH_TICK_MS;
                 self.opener.iter().for_each(|opener| opener.flush());
                 self.reloader.sources.maintain();
+                driver.close_removed_files();
                 driver.remote.check_stalls(now.mono_ms);
             }
             if now.mono_ms >= expire_due_ms {

@@ -41,10 +41,9 @@ pub(crate) fn open_for(
             granted => granted,
         }
     });
-    let granted = granted.map_err(|status| match file.files().attributes(&file.id, context.blocking) {
-        // After a change of the export, STALE says more than BAD_STATEID.
-        Err(Error::Stale) if status == Status::BAD_STATEID => Status::STALE,
-        _ => status,
+    let granted = granted.map_err(|status| match status {
+        Status::BAD_STATEID | Status::DELEG_REVOKED => stale_or(status, file, context.blocking),
+        status => status.into(),
     })?;
     let delegated = matches!(granted, IoGrant::Delegated(_));
     match granted {
@@ -72,6 +71,15 @@ pub(crate) fn open_for(
             context.wait_for_records();
             anonymous(context, file, purpose)
         }
+    }
+}
+
+/// After a change of the export or the end of a snapshot, STALE says more than the state's status.
+fn stale_or(status: Status, file: &FileRef, blocking: Blocking) -> OpError {
+    match file.files().attributes(&file.id, blocking) {
+        Err(Error::Stale) => Status::STALE.into(),
+        Err(Error::WouldBlock) => OpError::WouldBlock,
+        _ => status.into(),
     }
 }
 

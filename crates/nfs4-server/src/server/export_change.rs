@@ -64,6 +64,20 @@ impl Server {
         replaced
     }
 
+    /// Call it often: a call in progress can still open a file of a part that has just been removed.
+    /// O(n) in all state if such files are open.
+    pub fn end_state_of_removed_files(&self) -> Replaced {
+        let mut replaced = Replaced { effects: Vec::new(), ended: 0 };
+        let _turn = self.ending.lock();
+        let tree = self.tree();
+        if tree.sites().any(|site| site.export.file_system.has_removed_files()) {
+            self.end_where(&mut replaced, |held, _| {
+                tree.site(held.export()).is_some_and(|site| site.export.file_system.is_removed(&held.file.file))
+            });
+        }
+        replaced
+    }
+
     fn end_by(&self, tree: &Tree, gone: &[ExportId], replaced: &mut Replaced) {
         let mut admitted: HashMap<(ClientKey, ExportId, Terms), bool> = HashMap::new();
         self.end_where(replaced, |held, peers| {

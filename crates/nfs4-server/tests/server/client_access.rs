@@ -162,6 +162,39 @@ fn reload_ends_state_of_hidden_files() {
     assert_eq!(client.status(&["export", "inside"], &[read(inside, 0, 1)]), Status::OK);
 }
 
+#[test]
+fn removed_files_lose_their_state_and_are_stale() {
+    let files = Arc::new(MemoryFs::new());
+    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let mut client = Client::new(&fixture, "one", 0);
+    let (kept, removed) = (client.create("kept"), client.create("removed"));
+    let handle = client.filehandle(&["export", "removed"], &[]);
+    let name = Name::new(b"removed").unwrap();
+    let (id, _) = files.lookup(&vouch_vfs::Caller::root(), &files.root(), name, vouch_vfs::Blocking::Allowed).unwrap();
+    assert_eq!(fixture.server.end_state_of_removed_files().ended, 0);
+    files.set_removed(id);
+    assert_eq!(client.run(&[putfh(handle), read(removed, 0, 1)]).0, Status::OK, "it is open");
+    let replaced = fixture.server.end_state_of_removed_files();
+    assert_eq!((replaced.ended, files.open_count()), (1, 1));
+    assert_eq!(client.run(&[putfh(handle), read(removed, 0, 1)]).0, Status::STALE);
+    assert_eq!(client.run(&[putfh(handle), close(removed)]).0, Status::BAD_STATEID);
+    assert_eq!(fixture.server.end_state_of_removed_files().ended, 0);
+    assert_eq!(client.status(&["export", "kept"], &[read(kept, 0, 1), close(kept)]), Status::OK);
+}
+
+#[test]
+fn removed_file_that_is_open_can_be_closed() {
+    let files = Arc::new(MemoryFs::new());
+    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let mut client = Client::new(&fixture, "one", 0);
+    let stateid = client.create("removed");
+    let handle = client.filehandle(&["export", "removed"], &[]);
+    let name = Name::new(b"removed").unwrap();
+    files.set_removed(files.lookup(&vouch_vfs::Caller::root(), &files.root(), name, vouch_vfs::Blocking::Allowed).unwrap().0);
+    assert_eq!(client.run(&[putfh(handle), close(stateid)]).0, Status::OK);
+    assert_eq!((fixture.server.end_state_of_removed_files().ended, files.open_count()), (0, 0));
+}
+
 const LARGE_LEN: u64 = 1 << 30;
 
 #[test]

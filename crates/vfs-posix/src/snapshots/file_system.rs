@@ -28,10 +28,10 @@ impl FileSystem for SnapshotFs {
         match Place::of(id) {
             Place::Live => self.live.home(id),
             Place::List(directory) => Home { system: self.live.home(&directory).system.of_covered_directory(), own_from: 0 },
-            Place::Within(within) => match self.numbered(within.number, Blocking::Allowed) {
+            Place::Within(within) => match self.files_of(within.number) {
                 // Hard links of live files are the same files.
-                Ok(snapshot) => {
-                    let home = snapshot.files.home(&within.id);
+                Ok(files) => {
+                    let home = files.home(&within.id);
                     Home { own_from: home.own_from + WITHIN_FROM, ..home }
                 }
                 Err(_) => Home { system: SystemId::UNKNOWN, own_from: 0 },
@@ -264,15 +264,27 @@ impl FileSystem for SnapshotFs {
             Place::Live => self.live.path(id),
             Place::List(directory) => Some(path_of(&[&self.live.path(&directory)?, SNAPSHOT_DIRECTORY])),
             Place::Within(within) => {
-                let snapshot = self.numbered(within.number, Blocking::Allowed).ok()?;
-                Some(path_of(&[SNAPSHOT_DIRECTORY, &snapshot.name, &snapshot.files.path(&within.id)?]))
+                let (name, files) = match self.numbered(within.number, Blocking::Forbidden) {
+                    Ok(open) => (open.name.clone(), open.files.clone()),
+                    Err(_) => self.in_use(within.number)?,
+                };
+                Some(path_of(&[SNAPSHOT_DIRECTORY, &name, &files.path(&within.id)?]))
             }
         }
+    }
+
+    fn has_removed_files(&self) -> bool {
+        self.is_any_removed_in_use()
+    }
+
+    fn is_removed(&self, id: &FileId) -> bool {
+        matches!(Place::of(id), Place::Within(within) if self.is_number_removed(within.number))
     }
 
     fn maintain(&self) {
         self.live.maintain();
         self.close_unused();
+        self.note_removed();
         let open: Vec<Arc<Snapshot>> = self.open.read().values().cloned().collect();
         open.iter().for_each(|snapshot| snapshot.files.maintain());
     }

@@ -7,6 +7,7 @@
 
 mod file_system;
 mod identity;
+mod in_use;
 mod list;
 mod pattern;
 mod source;
@@ -25,6 +26,7 @@ use vouch_vfs::{Blocking, Error, Result};
 use crate::errno::error;
 use crate::export::{ExportError, Inner, Options, PosixFs};
 use crate::open::mono_ms;
+use in_use::InUse;
 pub use pattern::SnapshotPattern;
 use source::{Found, SnapshotDirectory};
 
@@ -52,6 +54,8 @@ pub struct SnapshotFs {
     is_visible: bool,
     open: RwLock<HashMap<u64, Arc<Snapshot>>>,
     open_count_max: usize,
+    /// Each that was opened and still has open files.
+    in_use: Mutex<Vec<InUse>>,
     last_list: Mutex<list::SeenList>,
 }
 
@@ -78,6 +82,7 @@ impl SnapshotFs {
             is_visible: options.is_visible,
             open: RwLock::default(),
             open_count_max: (descriptors / DESCRIPTORS_PART).clamp(1, OPEN_COUNT_MAX) as usize,
+            in_use: Mutex::default(),
             last_list: Mutex::default(),
         })
     }
@@ -104,17 +109,23 @@ impl SnapshotFs {
         if blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
         }
-        let directory = self.directory()?.ok_or(Error::Stale)?;
+        let (name, found) = self.find(number)?.ok_or(Error::Stale)?;
+        self.keep(&name, found)
+    }
+
+    /// `None` only if it is certainly gone.
+    fn find(&self, number: u64) -> Result<Option<(Vec<u8>, Found)>> {
+        let Some(directory) = self.directory()? else { return Ok(None) };
         let mut failure = None;
         for name in directory.names()? {
             match directory.find(&name) {
-                Ok(Some(found)) if found.number == number => return self.keep(&name, found),
+                Ok(Some(found)) if found.number == number => return Ok(Some((name, found))),
                 Ok(_) => {}
                 // It may be the wanted one, so the answer is not that it is gone.
                 Err(error) => failure = Some(error),
             }
         }
-        Err(failure.unwrap_or(Error::Stale))
+        failure.map_or(Ok(None), Err)
     }
 
     fn keep(&self, name: &[u8], found: Found) -> Result<Arc<Snapshot>> {
@@ -135,6 +146,7 @@ impl SnapshotFs {
             other => Error::Io(std::io::Error::other(other)),
         })?;
         let used_ms = AtomicU64::new(mono_ms());
+        self.in_use.lock().push(InUse::new(found.number, name, &files));
         let snapshot = Arc::new(Snapshot { number: found.number, name: name.to_vec(), files, used_ms });
         let mut open = self.open.write();
         let oldest = open.values().min_by_key(|open| open.used_ms.load(Ordering::Relaxed)).map(|open| open.number);
@@ -151,14 +163,14 @@ impl SnapshotFs {
         let open: Vec<Arc<Snapshot>> = self.open.read().values().cloned().collect();
         for snapshot in open {
             let is_idle = snapshot.used_ms.load(Ordering::Relaxed).saturating_add(IDLE_MS_MAX) < mono_ms();
-            if is_idle || !self.still_has(&snapshot) {
+            if is_idle || !self.still_has(snapshot.number, &snapshot.name) {
                 self.open.write().remove(&snapshot.number);
             }
         }
     }
 
-    fn still_has(&self, snapshot: &Snapshot) -> bool {
+    fn still_has(&self, number: u64, name: &[u8]) -> bool {
         let Ok(Some(directory)) = self.directory() else { return false };
-        matches!(directory.find(&snapshot.name), Ok(Some(found)) if found.number == snapshot.number)
+        matches!(directory.find(name), Ok(Some(found)) if found.number == number)
     }
 }

@@ -8,6 +8,7 @@ mod clones;
 mod cold;
 mod homes;
 mod mount_crossing;
+mod mounted_snapshots;
 mod names;
 mod quota;
 mod rules;

@@ -1,4 +1,4 @@
-//! `.snapshot` over lists of directories, btrfs snapshots and mounted copies.
+//! `.snapshot` over lists of directories.
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use vouch_vfs::{
-    Access, Attributes, Blocking, Caller, CreateHow, Error, FileId, FileSystem as _, NewNode, PosixAcl, PosixAclKind, SetAttributes,
-    XattrHow,
+    Access, Attributes, Blocking, Caller, CreateHow, Error, FileId, FileSystem as _, NewNode, OpenFile, PosixAcl, PosixAclKind,
+    SetAttributes, SystemId, XattrHow,
 };
 use vouch_vfs_posix::{IdStore, Options, PosixFs, SnapshotFs, SnapshotOptions, SnapshotPattern, can_serve_others, leave_callers};
 
-use crate::world::{BOTH, Short as _, alone, content, image, made, mount, named, refused, run, unmount, users};
+use crate::world::{BOTH, Short as _, content, named, refused, users};
 
 struct Site {
     above: TempDir,
@@ -57,14 +57,14 @@ impl Drop for Site {
     }
 }
 
-fn open_at(live: &Path, options: Options, pattern: &str, is_visible: bool) -> SnapshotFs {
+pub(crate) fn open_at(live: &Path, options: Options, pattern: &str, is_visible: bool) -> SnapshotFs {
     leave_callers().expect("switching back succeeds");
     let live = PosixFs::open(live, options).unwrap_or_else(|error| panic!("{error}"));
     let pattern = SnapshotPattern::parse(pattern);
     SnapshotFs::open(live, SnapshotOptions { pattern, is_visible }).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn me() -> Caller {
+pub(crate) fn me() -> Caller {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Caller::new(uid, gid, rustix::process::getgroups().expect("its own groups").into_iter().map(rustix::process::Gid::as_raw))
 }
@@ -77,14 +77,17 @@ fn walk_as(fs: &SnapshotFs, who: &Caller, path: &str) -> Result<(FileId, Attribu
     Ok(found)
 }
 
-fn walk(fs: &SnapshotFs, path: &str) -> (FileId, Attributes) {
+pub(crate) fn walk(fs: &SnapshotFs, path: &str) -> (FileId, Attributes) {
     walk_as(fs, &me(), path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn read(fs: &SnapshotFs, id: &FileId) -> Vec<u8> {
+pub(crate) fn open_to_read(fs: &SnapshotFs, id: &FileId) -> Arc<dyn OpenFile> {
     let access = vouch_vfs::OpenAccess { read: true, write: false };
-    let open = fs.open(&me(), id, access, vouch_vfs::AccessOverride::None, Blocking::Allowed);
-    content(&*open.expect("the file can be read"))
+    fs.open(&me(), id, access, vouch_vfs::AccessOverride::None, Blocking::Allowed).expect("the file can be read")
+}
+
+pub(crate) fn read(fs: &SnapshotFs, id: &FileId) -> Vec<u8> {
+    content(&*open_to_read(fs, id))
 }
 
 fn names_as(fs: &SnapshotFs, who: &Caller, directory: &FileId) -> Result<Vec<String>, Error> {
@@ -111,7 +114,7 @@ fn names_as(fs: &SnapshotFs, who: &Caller, directory: &FileId) -> Result<Vec<Str
     }
 }
 
-fn names(fs: &SnapshotFs, path: &str) -> Vec<String> {
+pub(crate) fn names(fs: &SnapshotFs, path: &str) -> Vec<String> {
     names_as(fs, &me(), &walk(fs, path).0).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
@@ -214,7 +217,7 @@ fn only_files_of_removed_snapshot_are_stale() {
     fs.maintain();
     for id in one {
         refused!(fs.attributes_of(&id), Stale);
-        assert_eq!(fs.home(&id).system, vouch_vfs::SystemId::UNKNOWN);
+        assert_eq!(fs.home(&id).system, SystemId::UNKNOWN);
         fs.attributes_of(&two[0]).expect("the other snapshot is there");
     }
     assert_eq!(read(&fs, &two[1]), b"second");
@@ -234,6 +237,40 @@ fn only_files_of_removed_snapshot_are_stale() {
     fs.maintain();
     assert_eq!(names(&fs, ".snapshot"), [""; 0]);
     refused!(fs.attributes_of(&two[1]), Stale);
+}
+
+#[test]
+fn open_files_of_removed_snapshot_are_noticed() {
+    let site = Site::new();
+    let fs = site.open();
+    let [one, two] = ["one", "two"].map(|name| walk(&fs, &format!(".snapshot/{name}/dir/sub/file")).0);
+    let (of_one, of_two) = (open_to_read(&fs, &one), open_to_read(&fs, &two));
+    let home = fs.home(&one);
+    fs.maintain();
+    assert!(!fs.has_removed_files() && !fs.is_removed(&one));
+    if can_serve_others() {
+        std::fs::rename(site.path("snapshots/one"), site.path("snapshots/renamed")).expect("renamed");
+        fs.maintain();
+        assert!(!fs.has_removed_files() && !fs.is_removed(&one));
+        std::fs::rename(site.path("snapshots/renamed"), site.path("snapshots/one")).expect("renamed");
+    }
+    std::fs::rename(site.path("snapshots/one"), site.path("elsewhere")).expect("renamed");
+    fs.maintain();
+    assert!(fs.has_removed_files() && fs.is_removed(&one) && !fs.is_removed(&two));
+    // Its state is found, so that a client can close it.
+    assert_eq!(fs.home(&one), home);
+    refused!(fs.attributes_of(&one), Stale);
+    // It comes back.
+    std::fs::rename(site.path("elsewhere"), site.path("snapshots/one")).expect("renamed");
+    fs.maintain();
+    assert!(!fs.has_removed_files() && !fs.is_removed(&one));
+    std::fs::remove_dir_all(site.path("snapshots/one")).expect("removed");
+    fs.maintain();
+    assert!(fs.has_removed_files() && fs.is_removed(&one));
+    drop(of_one);
+    assert!(!fs.has_removed_files(), "its last file is closed");
+    assert_eq!(fs.home(&one).system, SystemId::UNKNOWN);
+    assert_eq!(content(&*of_two), b"second");
 }
 
 #[test]
@@ -372,82 +409,4 @@ fn rights_are_those_of_the_snapshots_files() {
     refused!(fs.find(&other, &list, "two"), Access);
     refused!(names_as(&fs, &other, &list), Access);
     refused!(fs.parent(&other, &list, Blocking::Allowed), Access);
-}
-
-#[test]
-fn unused_snapshot_can_be_unmounted() {
-    alone("snapshots::unused_snapshot_can_be_unmounted", &["mkfs.ext4"], |above| {
-        std::fs::create_dir_all(above.join("live")).expect("a directory");
-        let (first, second) = (above.join("snapshots/one"), above.join("snapshots/two"));
-        std::fs::create_dir_all(above.join("snapshots")).expect("a directory");
-        let volume = made("ext4", &[], &above.join("volume"));
-        let Some(()) = mount("ext4", "loop", &volume, &first) else { return };
-        std::fs::write(first.join("file"), "first").expect("a file");
-        unmount(&first);
-        // As LVM does it: the same identifiers in each copy.
-        let copy = above.join("copy.image");
-        std::fs::copy(&volume, &copy).expect("a copy");
-        for (image, point) in [(&volume, &first), (&copy, &second)] {
-            mount("ext4", "loop", image, point).expect("mounted before");
-        }
-        std::fs::write(second.join("file"), "second").expect("a file");
-        let pattern = above.join("snapshots").to_str().expect("UTF-8").to_owned();
-        let fs = open_at(&above.join("live"), Options::default(), &pattern, false);
-        let ids = ["one", "two"].map(|name| walk(&fs, &format!(".snapshot/{name}/file")).0);
-        assert_eq!(ids.map(|id| read(&fs, &id)), [b"first".to_vec(), b"second".to_vec()]);
-        drop(fs);
-        let fs = open_at(&above.join("live"), Options::default(), &pattern, false);
-        assert_eq!(ids.map(|id| read(&fs, &id)), [b"first".to_vec(), b"second".to_vec()]);
-        // Lazily, as the server has it open. The files are gone, but the other snapshot's are not.
-        run("umount", [std::ffi::OsStr::new("-l"), first.as_os_str()]).expect("unmounted");
-        fs.maintain();
-        refused!(fs.attributes_of(&ids[0]), Stale);
-        assert_eq!(read(&fs, &ids[1]), b"second");
-        drop(fs);
-        unmount(&second);
-    });
-}
-
-#[test]
-fn btrfs_snapshots_are_shown_and_end() {
-    alone("snapshots::btrfs_snapshots_are_shown_and_end", &["mkfs.btrfs", "btrfs"], |above| {
-        let volume = above.join("volume");
-        let Some(()) = image("btrfs", &[], &volume) else { return };
-        let subvolume = |args: &[&str]| run("btrfs", [&["subvolume"], args].concat()).unwrap_or_else(|why| panic!("{args:?}: {why}"));
-        let path = |name: &str| volume.join(name).to_str().expect("UTF-8").to_owned();
-        subvolume(&["create", &path("data")]);
-        std::fs::create_dir_all(path("snapshots")).expect("a directory");
-        std::fs::create_dir(path("data/dir")).expect("a directory");
-        for name in ["one", "two"] {
-            std::fs::write(path("data/dir/file"), name).expect("a file");
-            subvolume(&["snapshot", "-r", &path("data"), &path(&format!("snapshots/{name}"))]);
-        }
-        std::fs::write(path("data/dir/file"), "live").expect("a file");
-        let open = || open_at(Path::new(&path("data")), Options::default(), &path("snapshots"), false);
-        let fs = open();
-        let files = ["dir/file", "dir/.snapshot/one/file", "dir/.snapshot/two/file"].map(|path| walk(&fs, path));
-        let numbers = files.map(|(_, attributes)| attributes.file_number);
-        assert!(numbers[0] == numbers[1] && numbers[1] == numbers[2], "a snapshot keeps the numbers");
-        let fsids = files.map(|(_, attributes)| attributes.fsid);
-        assert!(fsids[0] != fsids[1] && fsids[1] != fsids[2] && fsids[0] != fsids[2]);
-        drop(fs);
-        let fs = open();
-        assert_eq!(files.map(|(id, _)| read(&fs, &id)), [b"live".to_vec(), b"one".to_vec(), b"two".to_vec()]);
-        // A user restores a file.
-        let access = vouch_vfs::OpenAccess { read: true, write: false };
-        let from = fs.open(&me(), &files[1].0, access, vouch_vfs::AccessOverride::None, Blocking::Allowed);
-        let to = fs.opened(&me(), &files[0].0).expect("the live file can be written");
-        assert_eq!(to.copy_from(&*from.expect("the file can be read"), 0, 0, 3).expect("copied between subvolumes"), 3);
-        to.truncate(3).expect("cut");
-        assert_eq!(read(&fs, &files[0].0), b"one");
-        drop(to);
-        leave_callers().expect("switching back succeeds");
-        subvolume(&["delete", &path("snapshots/one")]);
-        fs.maintain();
-        refused!(fs.attributes_of(&files[1].0), Stale);
-        assert_eq!(read(&fs, &files[2].0), b"two");
-        assert_eq!(names(&fs, "dir/.snapshot"), ["two"]);
-        drop(fs);
-        unmount(&volume);
-    });
 }

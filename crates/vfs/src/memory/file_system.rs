@@ -21,6 +21,9 @@ type Entry = (u64, Vec<u8>, u64, Option<Result<(FileId, Attributes)>>);
 impl MemoryFs {
     fn begin(&self, call: Call, id: &FileId) -> Result<(parking_lot::MutexGuard<'_, State>, u64)> {
         self.inner.injected_fault(call, id)?;
+        if self.is_removed(id) {
+            return Err(Error::Stale);
+        }
         let number = self.inner.number_of(id)?;
         let state = self.inner.state.lock();
         state.get(number)?;
@@ -83,7 +86,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn remote_system(&self) -> Option<SystemId> {
-        self.inner.is_remote.load(std::sync::atomic::Ordering::Relaxed).then(|| SystemId::of_memory(self.inner.number))
+        self.inner.remote_system()
     }
 
     fn home(&self, id: &FileId) -> Home {
@@ -453,5 +456,15 @@ impl FileSystem for MemoryFs {
         }
         names.reverse();
         Some(names.join(&b'/'))
+    }
+
+    fn has_removed_files(&self) -> bool {
+        let removed = *self.inner.removed.lock();
+        let number = removed.and_then(|id| self.inner.number_of(&id).ok());
+        number.is_some_and(|number| self.inner.state.lock().inodes.get(&number).is_some_and(|inode| inode.opens > 0))
+    }
+
+    fn is_removed(&self, id: &FileId) -> bool {
+        *self.inner.removed.lock() == Some(*id)
     }
 }

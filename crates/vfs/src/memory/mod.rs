@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::{Blocking, Error, FileId};
+use crate::{Blocking, Error, FileId, SystemId};
 use state::State;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +63,7 @@ struct Inner {
     /// 0 without random blocking.
     random_blocking: AtomicU64,
     is_remote: AtomicBool,
+    removed: Mutex<Option<FileId>>,
 }
 
 impl Default for MemoryFs {
@@ -84,6 +85,7 @@ impl MemoryFs {
                 home_callback: Mutex::new(None),
                 random_blocking: AtomicU64::new(0),
                 is_remote: AtomicBool::new(false),
+                removed: Mutex::new(None),
             }),
             without: None,
         }
@@ -141,6 +143,11 @@ impl MemoryFs {
         self.inner.is_remote.store(true, Ordering::Relaxed);
     }
 
+    /// As if it had been in a snapshot that is gone. Open files stay readable until they are closed.
+    pub fn set_removed(&self, id: FileId) {
+        *self.inner.removed.lock() = Some(id);
+    }
+
     pub fn open_count(&self) -> usize {
         self.inner.state.lock().inodes.values().map(|inode| inode.opens).sum()
     }
@@ -165,6 +172,10 @@ impl Inner {
             return Err(Error::BadId);
         }
         Ok(u64::from_be_bytes(number.try_into().map_err(|_| Error::BadId)?))
+    }
+
+    fn remote_system(&self) -> Option<SystemId> {
+        self.is_remote.load(Ordering::Relaxed).then(|| SystemId::of_memory(self.number))
     }
 
     fn check_blocking(&self, blocking: Blocking) -> crate::Result<()> {

@@ -2,6 +2,7 @@
 
 use vouch_nfs4::op::Results;
 use vouch_nfs4::{Bitmap, Filehandle, Fsid, Status};
+use vouch_nfs4_client::OpenFile;
 
 use crate::prelude::*;
 
@@ -39,16 +40,20 @@ async fn handle(client: &Client, path: &str) -> Filehandle {
 }
 
 async fn content(client: &Client, directory: &str, name: &str) -> Vec<u8> {
+    let file = open_file(client, directory, name).await;
+    let (bytes, _) = client.read(&file, 0, 4096).await.expect("read");
+    client.close_file(file).await.expect("closed");
+    bytes
+}
+
+async fn open_file(client: &Client, directory: &str, name: &str) -> OpenFile {
     let directory = handle(client, directory).await;
-    let file = loop {
+    loop {
         match client.open(&directory, name.as_bytes(), ShareAccess::READ, None).await {
             Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
             opened => break opened.unwrap_or_else(|error| panic!("{name}: {error}")),
         }
-    };
-    let (bytes, _) = client.read(&file, 0, 4096).await.expect("read");
-    client.close_file(file).await.expect("closed");
-    bytes
+    }
 }
 
 async fn names(client: &Client, path: &str) -> Vec<String> {
@@ -148,4 +153,44 @@ fn handles_survive_restart_and_only_a_removed_snapshot_is_stale() {
         assert_eq!(names(&client, "export/.snapshot").await, ["three", "two"]);
         assert_eq!(content(&client, "export/dir/.snapshot/three", "file").await, b"third");
     });
+}
+
+/// As long as the server has files of a snapshot open, its device cannot be freed.
+#[test]
+fn server_closes_files_of_removed_snapshot_that_clients_have_open() {
+    for minor in [0, 2] {
+        let (site, options) = site();
+        let export = Export::start(&site, &["--dir", "live", "--options", &options]);
+        tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+            let client = connect(export.address, minor, "reader", 0).await.expect("connected");
+            let one = open_file(&client, "export/.snapshot/one/dir", "file").await;
+            let two = open_file(&client, "export/.snapshot/two/dir", "file").await;
+            assert_eq!(client.read(&one, 0, 100).await.expect("read").0, b"first");
+            assert!(has_open_files_below(&export, &site.path("snapshots/one")));
+            std::fs::remove_dir_all(site.path("snapshots/one")).expect("removed");
+            let deadline = Instant::now() + Duration::from_secs(120);
+            loop {
+                match client.read(&one, 0, 100).await {
+                    Err(Error::Refused { status: Status::DELAY, .. }) | Ok(_) => {}
+                    stale => break assert_eq!(status(stale), Some(Status::STALE), "4.{minor}"),
+                }
+                assert!(Instant::now() < deadline, "4.{minor}: the file is still open");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            while has_open_files_below(&export, &site.path("snapshots/one")) {
+                assert!(Instant::now() < deadline, "4.{minor}: the server has a file of it open");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            assert_eq!(status(client.close_file(one).await), Some(Status::BAD_STATEID), "4.{minor}");
+            assert_eq!(client.read(&two, 0, 100).await.expect("the other snapshot is there").0, b"second");
+            client.close_file(two).await.expect("closed");
+        });
+    }
+}
+
+fn has_open_files_below(export: &Export, directory: &Path) -> bool {
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", export.child.id())).expect("the server runs");
+    let mut paths = descriptors.filter_map(|descriptor| std::fs::read_link(descriptor.ok()?.path()).ok());
+    // A removed one is shown with " (deleted)" behind its name.
+    paths.any(|path| path.to_string_lossy().starts_with(&*directory.to_string_lossy()))
 }

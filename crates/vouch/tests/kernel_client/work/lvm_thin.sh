@@ -1,5 +1,6 @@
 # Exports a thin volume of LVM with its snapshots, which are mounted read-only. snapshots.sh reads
-# them by NFS, over a restart of the server and the removal of a snapshot.
+# them by NFS, over a restart of the server and the removal of a snapshot. The server runs when the
+# volume of the snapshot is removed.
 set -eu
 modules=$GUEST_ROOT/usr/lib/uml/modules/$(uname -r)
 for wanted in dm-thin-pool dm-snapshot; do
@@ -18,7 +19,7 @@ snapshot() {
     busybox mount -t ext4 -o ro "/dev/mapper/group-$1" "/srv/snapshots/$1"
 }
 start_server() {
-    "$VOUCH" export --dir /srv/data --pseudo /export --options rw,no_root_squash,insecure,snapshots=/srv/snapshots --listen 127.0.0.1:2049 --state /tmp/state --lease 5 >>"$JOB/server" 2>&1 &
+    "$VOUCH" --log-level info export --dir /srv/data --pseudo /export --options rw,no_root_squash,insecure,snapshots=/srv/snapshots --listen 127.0.0.1:2049 --state /tmp/state --lease 5 >>"$JOB/server" 2>&1 &
     server=$!
     until (exec 3<>/dev/tcp/127.0.0.1/2049) 2>/dev/null; do kill -0 $server; sleep 0.1; done
 }
@@ -49,8 +50,12 @@ wait $server || true
 start_server
 touch /srv/data/restarted
 wait_for survived
+# The client has a file of it open.
+if umount /srv/snapshots/one 2>/dev/null; then echo "unmounted a snapshot in use"; exit 1; fi
 umount -l /srv/snapshots/one
 rmdir /srv/snapshots/one
+until lvm lvremove -y group/one; do kill -0 $server; sleep 1; done
+until grep -q "files in removed snapshots" "$JOB/server"; do kill -0 $server; sleep 0.1; done
 echo -n third >/srv/data/dir/file
 snapshot three
 echo -n live >/srv/data/dir/file
@@ -61,7 +66,6 @@ umount -a -l -t nfs4 || true
 kill $server
 wait $server
 trap 'tail -n 20 $JOB/lvm' EXIT
-lvm lvremove -y group/one
 umount /srv/snapshots/two /srv/snapshots/three /srv/data
 lvm vgchange -an group
 trap - EXIT

@@ -1,0 +1,68 @@
+//! Snapshots with open files. An open file keeps a removed snapshot's device in use, so the server
+//! has to notice the removal.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use vouch_vfs::{Blocking, Result};
+
+use super::SnapshotFs;
+use crate::export::{Inner, PosixFs};
+
+pub(super) struct InUse {
+    number: u64,
+    name: Vec<u8>,
+    /// Each open file holds it.
+    files: Weak<Inner>,
+    is_removed: bool,
+}
+
+impl InUse {
+    pub(super) fn new(number: u64, name: &[u8], files: &PosixFs) -> Self {
+        InUse { number, name: name.to_vec(), files: Arc::downgrade(&files.inner), is_removed: false }
+    }
+}
+
+impl SnapshotFs {
+    /// Also of a removed snapshot with open files, so that they can be closed. Does not block for
+    /// them.
+    pub(super) fn files_of(&self, number: u64) -> Result<PosixFs> {
+        if let Ok(open) = self.numbered(number, Blocking::Forbidden) {
+            return Ok(open.files.clone());
+        }
+        match self.in_use(number) {
+            Some((_, files)) => Ok(files),
+            None => Ok(self.numbered(number, Blocking::Allowed)?.files.clone()),
+        }
+    }
+
+    /// Never blocks. Name and files, if files of it are open.
+    pub(super) fn in_use(&self, number: u64) -> Option<(Vec<u8>, PosixFs)> {
+        let in_use = self.in_use.lock();
+        let mut of_number = in_use.iter().filter(|in_use| in_use.number == number);
+        of_number.find_map(|in_use| Some((in_use.name.clone(), PosixFs { inner: in_use.files.upgrade()? })))
+    }
+
+    pub(super) fn is_any_removed_in_use(&self) -> bool {
+        self.in_use.lock().iter().any(|in_use| in_use.is_removed && in_use.files.strong_count() > 0)
+    }
+
+    pub(super) fn is_number_removed(&self, number: u64) -> bool {
+        self.in_use.lock().iter().any(|in_use| in_use.is_removed && in_use.number == number)
+    }
+
+    /// Call it after `close_unused`: the open snapshots are there.
+    pub(super) fn note_removed(&self) {
+        let names: HashMap<u64, Vec<u8>> = {
+            let mut in_use = self.in_use.lock();
+            in_use.retain(|in_use| in_use.files.strong_count() > 0);
+            in_use.iter().map(|in_use| (in_use.number, in_use.name.clone())).collect()
+        };
+        for (number, name) in names {
+            let is_there = self.open.read().contains_key(&number) || self.still_has(number, &name);
+            let is_removed = !is_there && matches!(self.find(number), Ok(None));
+            let mut in_use = self.in_use.lock();
+            in_use.iter_mut().filter(|in_use| in_use.number == number).for_each(|in_use| in_use.is_removed = is_removed);
+        }
+    }
+}
