@@ -15,7 +15,7 @@ use crate::access::admission;
 use crate::compound::reply_cache::ReplyCache;
 use crate::connection::TransportVerdict;
 use crate::filehandle::HandleCodec;
-use crate::files::open_handle::{AnonymousOpens, CloseQueue, OpenHandle};
+use crate::files::open_handle::{AnonymousOpens, CloseQueue, LostOpen, OpenHandle, end_lost};
 use crate::pseudo_fs::Tree;
 use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals};
 use crate::{
@@ -279,8 +279,7 @@ impl Server {
                 }
                 StateEffect::Release(open) => releases.add(open, effects),
                 StateEffect::Ended { file, delegation, why } => {
-                    file.report_lost(self.observer(), delegation, why, now_ms);
-                    releases.add(file, effects);
+                    end_lost(LostOpen { file, delegation, why, now_ms }, self, &mut releases, effects);
                 }
             }
         }

@@ -83,7 +83,7 @@ impl OpenState {
         Arc::new(OpenState { open, opener: opener.clone(), tally, address: before.address, origin })
     }
 
-    pub(crate) fn report_lost(&self, observer: &dyn Observer, delegation: bool, why: Loss, now_ms: u64) {
+    fn report_lost(&self, observer: &dyn Observer, delegation: bool, why: Loss, now_ms: u64) {
         let Some(origin) = &self.origin else { return };
         let grant = &origin.file.grant;
         observer.state_ended(&EndedState {
@@ -142,6 +142,40 @@ impl CloseQueue {
         if let Some(first) = self.rest.first() {
             effects.push(Effect::Background(Job::new(first.address, None, Closing(self.rest))));
         }
+    }
+}
+
+/// The observer may ask the file system for the path, so the record of a remote file is made on the
+/// thread that closes it.
+pub(crate) fn end_lost(lost: LostOpen, server: &Server, releases: &mut CloseQueue, effects: &mut Vec<Effect>) {
+    let held = &lost.file;
+    match held.open.remote_system().filter(|_| held.origin.is_some()) {
+        Some(remote) => effects.push(Effect::Background(Job::new(held.address, Some(remote), lost))),
+        None => {
+            lost.report(server.observer());
+            releases.add(lost.file, effects);
+        }
+    }
+}
+
+/// An open file whose state the server has ended.
+pub(crate) struct LostOpen {
+    pub(crate) file: OpenHandle,
+    pub(crate) delegation: bool,
+    pub(crate) why: Loss,
+    pub(crate) now_ms: u64,
+}
+
+impl LostOpen {
+    fn report(&self, observer: &dyn Observer) {
+        self.file.report_lost(observer, self.delegation, self.why, self.now_ms);
+    }
+}
+
+impl Steps for LostOpen {
+    fn step(&mut self, server: &Server, _: Now) -> JobProgress {
+        self.report(server.observer());
+        JobProgress::Done(Vec::new())
     }
 }
 

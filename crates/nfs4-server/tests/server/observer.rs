@@ -139,6 +139,25 @@ fn unclosed_open_is_reported_once_with_its_bytes() {
     assert_eq!(recorder.ended.lock().len(), 2);
 }
 
+/// The observer may ask the file system for a path, and no lock or timer may wait for it.
+#[test]
+fn lost_open_of_remote_file_is_reported_by_background_job() {
+    let (fixture, recorder) = fixture();
+    let mut client = Client::new(&fixture, "restarting", 0);
+    client.create("a");
+    fixture.files.set_remote();
+    fixture.server.connection_closed(&client.connection, fixture.now());
+    let effects: Vec<_> = [LEASE_MS, 25 * 3600 * 1000].into_iter().flat_map(|ms| fixture.advance(ms)).collect();
+    assert!(recorder.ended.lock().is_empty());
+    let jobs = effects.into_iter().filter_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
+    jobs.for_each(|job| {
+        assert!(job.remote_system().is_some());
+        run_to_end(&fixture, job);
+    });
+    assert_eq!(recorder.ended.lock().iter().map(|(_, why, _)| *why).collect::<Vec<_>>(), [Loss::Expired]);
+    assert_eq!(fixture.files.open_count(), 0);
+}
+
 #[test]
 fn access_and_open_report_granted_access() {
     let (fixture, recorder) = fixture();

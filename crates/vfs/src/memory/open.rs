@@ -5,7 +5,8 @@ use super::data::SIZE_MAX;
 use super::state::State;
 use super::{Call, Inner};
 use crate::{
-    Advice, Attributes, Blocking, Caller, Content, Error, FileId, OpenAccess, OpenFile, ReadInto, Result, SeekTarget, Stability, Written,
+    Advice, Attributes, Blocking, Caller, Content, Error, FileId, OpenAccess, OpenFile, ReadInto, Result, SeekTarget, Stability, SystemId,
+    Written,
 };
 
 pub(super) struct MemoryOpen {
@@ -209,6 +210,10 @@ impl OpenFile for MemoryOpen {
     fn frees_when_closed(&self) -> u64 {
         let attributes = self.inner.state.lock().get(self.number).map(|inode| inode.attributes());
         attributes.map_or(0, |attributes| if attributes.links == 0 { attributes.size } else { 0 })
+    }
+
+    fn remote_system(&self) -> Option<SystemId> {
+        self.inner.remote_system()
     }
 
     fn as_any(&self) -> &dyn Any {
