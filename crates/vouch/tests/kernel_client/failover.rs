@@ -8,6 +8,7 @@ mod observer;
 mod pair;
 #[path = "../end_to_end/failover/pauses.rs"]
 mod pauses;
+mod realm;
 #[path = "../end_to_end/failover/worker.rs"]
 mod worker;
 

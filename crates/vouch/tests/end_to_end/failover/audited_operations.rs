@@ -1,6 +1,6 @@
 //! Successful operations in an audit trail, by the last component of their paths.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use vouch_audit::operations::number::{OPEN, RENAME, WRITE};
 
@@ -13,6 +13,8 @@ pub(super) struct AuditedOperations {
     pub(super) renamed: HashSet<String>,
     /// Ends of writes, in bytes.
     pub(super) written: HashSet<(String, u64)>,
+    /// Flavours and principals, by the name that was opened, written or given to a file.
+    pub(super) callers: HashMap<String, HashSet<String>>,
 }
 
 impl AuditedOperations {
@@ -33,14 +35,20 @@ impl AuditedOperations {
     }
 
     fn add(&mut self, record: &Record) {
+        let name = match record.operation {
+            OPEN | WRITE => last_component(record.path),
+            RENAME => last_component(record.path2),
+            _ => return,
+        };
+        let caller = format!("{} {}", record.flavour.name(), String::from_utf8_lossy(record.principal));
+        self.callers.entry(name.clone()).or_default().insert(caller);
         match record.operation {
-            OPEN => drop(self.opened.insert(last_component(record.path))),
-            RENAME => drop(self.renamed.insert(last_component(record.path2))),
-            WRITE => {
+            OPEN => drop(self.opened.insert(name)),
+            RENAME => drop(self.renamed.insert(name)),
+            _ => {
                 let end = record.offset.unwrap_or_default() + record.written.unwrap_or_default();
-                self.written.insert((last_component(record.path), end));
+                self.written.insert((name, end));
             }
-            _ => {}
         }
     }
 }

@@ -267,7 +267,8 @@ async fn open_files(address: SocketAddr, number: usize) -> Result<(Client, Files
     let client = connect(address, number).await?;
     complete_reclaims(&client).await?;
     let directory = client.walk(b"export").await?.handle;
-    let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+    // Clients that are other users write to the shared file and lock the others.
+    let mode = Attributes { mode: Some(0o666), ..Attributes::default() };
     let mut own = client.open(&directory, own_name(number).as_bytes(), ShareAccess::BOTH, Some(&mode)).await?;
     // Until the end of the run.
     client.lock(&mut own, &holder(number), LockType::Write, 0, RECORD_LEN).await?.map_err(|_| Error::Lost)?;

@@ -15,6 +15,8 @@ pub(super) struct GuestReport {
     pub(super) first_locks: FirstSuccesses,
     /// Locks of others that were denied, as they must be.
     pub(super) denied: u64,
+    /// Operations that the guest's rpc.gssd got no context for.
+    pub(super) refused: u64,
     pub(super) faults: Vec<String>,
 }
 
@@ -69,6 +71,7 @@ fn answer(connection: TcpStream, reports: &[Arc<Mutex<GuestReport>>], service: &
             "finished" => drop(at_work.fetch_sub(1, Ordering::SeqCst)),
             "others" => answer = at_work.load(Ordering::SeqCst).to_string(),
             "denied" => report.denied += 1,
+            "refused" => report.refused += 1,
             _ => report.faults.push(line),
         }
         drop(report);

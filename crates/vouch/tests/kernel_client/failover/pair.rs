@@ -1,5 +1,6 @@
 //! Two heads in network namespaces, with one state directory and one address.
 
+use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,8 +17,7 @@ use crate::server::free_port;
 pub(super) struct Pair {
     pub(super) files: ExportFiles,
     pub(super) service: Arc<Service>,
-    options: Vec<String>,
-    fences: bool,
+    set_up: SetUp,
     namespaces: [String; 2],
     bridge: String,
     heads: [Option<KillOnDrop>; 2],
@@ -31,15 +31,31 @@ pub(super) struct Active {
     pub(super) epoch: u64,
 }
 
+/// What both heads have in common.
+pub(super) struct SetUp {
+    /// Options of `vouch export`.
+    pub(super) options: Vec<OsString>,
+    /// As in exports(5), in order of preference.
+    pub(super) flavours: &'static str,
+    pub(super) environment: Vec<(&'static str, OsString)>,
+    /// With the program `fence` beside the export.
+    pub(super) fences: bool,
+}
+
+impl SetUp {
+    pub(super) fn new(options: &[&str]) -> SetUp {
+        SetUp { options: options.iter().map(OsString::from).collect(), flavours: "sys", environment: Vec::new(), fences: false }
+    }
+}
+
 const NAMES: [&str; 2] = ["a", "b"];
 
 impl Pair {
     pub(super) fn start(network: &Network) -> Pair {
-        Self::start_with(network, ExportFiles::create(), &["--state-lease", "2s", "--lease", "20"], false)
+        Self::start_with(network, ExportFiles::create(), SetUp::new(&["--state-lease", "2s", "--lease", "20"]))
     }
 
-    /// `files`: with a program `fence` if the pair fences.
-    pub(super) fn start_with(network: &Network, files: ExportFiles, options: &[&str], fences: bool) -> Pair {
+    pub(super) fn start_with(network: &Network, files: ExportFiles, set_up: SetUp) -> Pair {
         let number = network.index();
         let namespaces = NAMES.map(|name| format!("vouch-guest{number}-{name}"));
         let (address, bridge) = (format!("10.77.{number}.100"), format!("vouchbr{number}"));
@@ -57,8 +73,7 @@ impl Pair {
         std::fs::DirBuilder::new().mode(0o700).create(files.root().join("state")).expect("a directory");
         let service = format!("{address}:{}", free_port()).parse().expect("an address");
         let service = Arc::new(Service { address: service, epoch: AtomicU64::new(0) });
-        let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut pair = Pair { files, service, options, fences, namespaces, bridge, heads: [None, None], announcements: Vec::new(), active };
+        let mut pair = Pair { files, service, set_up, namespaces, bridge, heads: [None, None], announcements: Vec::new(), active };
         pair.heads = [0, 1].map(|head| Some(pair.spawn(head)));
         pair.wait_for_next_epoch();
         pair
@@ -105,10 +120,11 @@ impl Pair {
         let path = |name: &str| self.files.root().join(name);
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespaces[head], env!("CARGO_BIN_EXE_vouch"), "export", "--dir"]).arg(path("export"));
-        command.args(["--pseudo", "/export", "--options", "rw,insecure,no_root_squash,sec=sys"]);
+        command.args(["--pseudo", "/export", "--options", &format!("rw,insecure,no_root_squash,sec={}", self.set_up.flavours)]);
         command.args(["--listen", &self.service.address.to_string(), "--state"]).arg(path("state"));
-        command.args(["--shared-state", "--head", NAMES[head]]).args(&self.options);
-        if self.fences {
+        command.args(["--shared-state", "--head", NAMES[head]]).args(&self.set_up.options);
+        command.envs(self.set_up.environment.iter().map(|(name, value)| (name, value)));
+        if self.set_up.fences {
             command.args(["--fence-required", "--fence", &format!("/bin/sh {}", path("fence").display())]);
         }
         let child = KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("ip(8)"));
@@ -127,7 +143,7 @@ impl Pair {
         let killed = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
         assert!(killed.is_ok_and(|status| status.success()), "the head runs");
         child.wait().expect("the head ends");
-        if self.fences {
+        if self.set_up.fences {
             let serves = self.wait_for_next_epoch();
             self.heads[failed] = Some(self.spawn(failed));
             return (at, serves);
@@ -179,8 +195,7 @@ impl Pair {
         self.service.epoch.store(next.epoch, Ordering::SeqCst);
         let serves = Instant::now();
         // The guest keeps the old head's link-layer address for a minute unless the new head
-        // announces its own, as keepalived does. Linux ignores an announcement within 1 s of
-        // another, so they are repeated.
+        // announces its own. keepalived too announces it several times, as one may be lost.
         self.announcements = ["-U", "-A"]
             .map(|kind| {
                 let mut command = Command::new("ip");
@@ -207,7 +222,10 @@ impl Drop for Pair {
     fn drop(&mut self) {
         self.heads = [None, None];
         self.announcements.clear();
-        for namespace in &self.namespaces {
+        let number = self.bridge.trim_start_matches("vouchbr");
+        for (namespace, name) in self.namespaces.iter().zip(NAMES) {
+            // The kernel removes the devices of a namespace some time after the namespace.
+            try_ip(&format!("link del vouchh{number}{name}"));
             try_ip(&format!("netns del {namespace}"));
         }
         try_ip(&format!("link del {}", self.bridge));
