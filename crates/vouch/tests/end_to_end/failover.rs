@@ -10,6 +10,7 @@ mod heads;
 mod instances;
 mod keepalived;
 mod network;
+mod packet_filter;
 mod pauses;
 mod reclaim;
 mod report;
