@@ -7,7 +7,7 @@ use vouch_vfs::{AccessOverride, Blocking, Caller, Error, FileId, FileSystem, Ope
 use vouch_vfs_posix::{IdStore, Options, SnapshotFs, SnapshotOptions};
 
 use crate::cephfs_cluster::{Cluster, Mounted, PROGRAMS};
-use crate::rules::{check_but, plain};
+use crate::rules::{check_but, check_rules, plain};
 use crate::world::{Short as _, alone, content, export, named, put, refused, run, with_names};
 
 const EXCEPTIONS: [&str; 2] = [
@@ -17,6 +17,9 @@ const EXCEPTIONS: [&str; 2] = [
     "new_names_update_times_of_directory",
 ];
 
+const ACL_OPTIONS: [&str; 2] = ["--client_acl_type=posix_acl", "--fuse_default_permissions=false"];
+const ACL_RULES: [&str; 3] = ["acls_are_stored_and_enforced", "default_acls_are_inherited", "minimal_acl_equals_mode"];
+
 #[test]
 fn conforms_on_cephfs() {
     alone("cephfs::conforms_on_cephfs", &PROGRAMS, |above| {
@@ -24,6 +27,12 @@ fn conforms_on_cephfs() {
         let root = above.join("root");
         let _mounted = cluster.mount(&root);
         check_but(&EXCEPTIONS, &root, plain);
+        let root = above.join("acls");
+        let _mounted = cluster.mount_with(&root, &ACL_OPTIONS);
+        assert!(export(&root, Options::default()).traits().acls, "ceph-fuse has no ACLs with {ACL_OPTIONS:?}");
+        let below = root.join("with ACLs");
+        std::fs::create_dir(&below).expect("a directory");
+        check_rules(ACL_RULES, &below, plain);
     });
 }
 

@@ -1,8 +1,9 @@
-//! A Ceph cluster of one machine: a monitor, a manager, an OSD in memory, and an MDS. It lives in a
-//! directory of its own and on free ports, and ends with the test.
+//! A Ceph cluster of one machine: a monitor, a manager, an OSD in memory, and an MDS or more. It lives
+//! in a directory of its own and on free ports, and ends with the test.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ pub(crate) struct Cluster {
     monitor: Daemon,
     manager: Daemon,
     osd: Daemon,
-    mds: Daemon,
+    mds: BTreeMap<&'static str, Daemon>,
     directory: TempDir,
     monitor_address: String,
 }
@@ -56,8 +57,10 @@ impl Cluster {
         run(at, "ceph", &["osd", "pool", "create", "metadata", "4"]);
         run(at, "ceph", &["osd", "pool", "create", "data", "4"]);
         run(at, "ceph", &["fs", "new", "test", "metadata", "data"]);
-        let mds = Daemon::start(at, "ceph-mds", "a");
-        Cluster { monitor, manager, osd, mds, directory, monitor_address: format!("{address}:{port}") }
+        let monitor_address = format!("{address}:{port}");
+        let mut cluster = Cluster { monitor, manager, osd, mds: BTreeMap::new(), directory, monitor_address };
+        cluster.start_mds(FIRST_MDS);
+        cluster
     }
 
     /// `ADDRESS:PORT`, for protocol version 2 without authentication.
@@ -67,6 +70,11 @@ impl Cluster {
 
     /// A mount, as another machine has it.
     pub(crate) fn mount(&self, point: &Path) -> Mounted {
+        self.mount_with(point, &[])
+    }
+
+    /// With options of ceph-fuse.
+    pub(crate) fn mount_with(&self, point: &Path, options: &[&str]) -> Mounted {
         fs::create_dir_all(point).expect("a directory");
         let is_mounted = || {
             let line = format!(" {} ", point.display());
@@ -74,7 +82,7 @@ impl Cluster {
         };
         let deadline = Instant::now() + START_MAX;
         loop {
-            let mut client = Daemon::of(client(self.directory.path(), point));
+            let mut client = Daemon::of(client(self.directory.path(), point, options));
             // It ends while the MDS is starting.
             while client.0.try_wait().expect("a child").is_none() {
                 if is_mounted() {
@@ -98,19 +106,42 @@ impl Cluster {
     }
 
     pub(crate) fn mds(&self) -> &Daemon {
-        &self.mds
+        &self.mds[FIRST_MDS]
     }
 
-    /// Killed, and started again.
     pub(crate) fn restart_mds(&mut self) {
-        self.mds.kill();
-        self.mds = Daemon::start(self.directory.path(), "ceph-mds", "a");
+        self.start_mds(FIRST_MDS);
+    }
+
+    /// Kills a running MDS of this name first. The MDS is a standby if no rank is free.
+    pub(crate) fn start_mds(&mut self, name: &'static str) {
+        self.kill_mds(name);
+        self.mds.insert(name, Daemon::start(self.directory.path(), "ceph-mds", name));
+    }
+
+    pub(crate) fn kill_mds(&mut self, name: &str) {
+        self.mds.remove(name);
+    }
+
+    pub(crate) fn wait_for_rank(&self, rank: u32, mds: &str) {
+        let serves = format!("{rank}={mds}=up:active");
+        let deadline = Instant::now() + START_MAX;
+        while !self.ceph(&["mds", "stat"]).contains(&serves) {
+            assert!(Instant::now() < deadline, "not {serves}: {}\n{}", self.ceph(&["mds", "stat"]), self.logs());
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// The output of ceph(8).
+    pub(crate) fn ceph(&self, args: &[&str]) -> String {
+        run(self.directory.path(), "ceph", args)
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        [&mut self.mds, &mut self.osd, &mut self.manager, &mut self.monitor].into_iter().for_each(Daemon::kill);
+        self.mds.clear();
+        [&mut self.osd, &mut self.manager, &mut self.monitor].into_iter().for_each(Daemon::kill);
     }
 }
 
@@ -168,9 +199,9 @@ impl Drop for Mounted {
     }
 }
 
-fn client(at: &Path, point: &Path) -> Command {
+fn client(at: &Path, point: &Path, options: &[&str]) -> Command {
     let mut command = dies_with_test(at, "ceph-fuse");
-    command.args(["-f", "-n", "client.admin"]).arg(point);
+    command.args(["-f", "-n", "client.admin"]).args(options).arg(point);
     command
 }
 
@@ -182,11 +213,12 @@ fn dies_with_test(at: &Path, program: &str) -> Command {
     command
 }
 
-fn run(at: &Path, program: &str, args: &[&str]) {
+fn run(at: &Path, program: &str, args: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(args).current_dir(at).env("CEPH_CONF", at.join("ceph.conf")).stdin(Stdio::null());
     let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn configuration(at: &Path, address: &str, port: u16) -> String {
@@ -217,7 +249,7 @@ mon data avail warn = 0
 osd objectstore = memstore
 memstore device bytes = 1G
 mds beacon grace = 600
-mds reconnect timeout = 5
+mds reconnect timeout = 60
 osd crush chooseleaf type = 0
 osd pool default size = 1
 osd pool default min size = 1
@@ -228,6 +260,7 @@ mon allow pool size one = true
     )
 }
 
+const FIRST_MDS: &str = "a";
 const CLUSTER_ID: &str = "5d4d4bd1-8f6b-4a0c-9a40-5c9c6b2f1f55";
 const OSD_ID: &str = "0b6e6a0e-51b6-4d0c-9a0e-7f1c39e4b6aa";
 

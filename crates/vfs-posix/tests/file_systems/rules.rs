@@ -13,8 +13,12 @@ use crate::world::{Short as _, alone, export, image, overlay, put, with_names};
 pub(crate) fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Options) {
     let rules: Vec<&str> = RULES.iter().flat_map(|rules| rules.iter()).map(|rule| rule.0).collect();
     but.iter().for_each(|rule| assert!(rules.contains(rule), "no rule is called {rule}"));
+    check_rules(rules.into_iter().filter(|rule| !but.contains(rule)), root, options);
+}
+
+pub(crate) fn check_rules<'a>(rules: impl IntoIterator<Item = &'a str>, root: &Path, options: impl Fn(&Path) -> Options) {
     let mut failed = Vec::new();
-    for (count, rule) in rules.into_iter().filter(|rule| !but.contains(rule)).enumerate() {
+    for (count, rule) in rules.into_iter().enumerate() {
         eprintln!("rule {rule}");
         leave_callers().expect("switching to root succeeds");
         let directory = root.join(format!("exported {count}"));

@@ -9,7 +9,7 @@ use crate::cephfs_cluster::{Cluster, Mounted, PROGRAMS};
 use crate::prelude::*;
 
 /// `None` if the test is skipped.
-fn cluster() -> Option<Cluster> {
+pub(crate) fn cluster() -> Option<Cluster> {
     let is_there = |program: &&str| {
         Command::new("sh").args(["-c", &format!("command -v {program}")]).output().is_ok_and(|found| found.status.success())
     };
@@ -95,7 +95,7 @@ fn start_head(cluster: &Cluster, world: &TestSite, name: &str) -> Head {
     Head { _process: KillOnDrop(started.expect("the binary starts")), address, _mounted: mounted }
 }
 
-async fn connect_without_reclaim(address: SocketAddr, name: &str) -> Client {
+pub(crate) async fn connect_without_reclaim(address: SocketAddr, name: &str) -> Client {
     let identity = Identity { reclaim_complete: false, ..Identity::new(name.as_bytes().to_vec(), Verifier([7; 8])) };
     let root = Plain::sys(&AuthSys::default());
     for attempt in 1.. {

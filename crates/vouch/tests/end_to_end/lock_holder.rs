@@ -74,7 +74,7 @@ async fn complete_reclaims(client: &Client) {
 }
 
 /// Calls again during the grace period.
-async fn until_answered<T, F: Future<Output = Result<T, Error>>>(mut call: impl FnMut() -> F) -> T {
+pub(crate) async fn until_answered<T, F: Future<Output = Result<T, Error>>>(mut call: impl FnMut() -> F) -> T {
     loop {
         match call().await {
             Err(error) if matches!(error.status(), Some(Status::GRACE | Status::DELAY)) => tokio::time::sleep(RETRY).await,

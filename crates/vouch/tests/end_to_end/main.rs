@@ -15,6 +15,7 @@ mod bugreport;
 mod cephfs;
 #[path = "../../../vfs-posix/tests/file_systems/cephfs_cluster.rs"]
 mod cephfs_cluster;
+mod cephfs_several_mds;
 mod certificates;
 mod check;
 mod configuration;

@@ -1,24 +1,46 @@
 //! An export over the kernel's client of CephFS. The guest is the server and its NFS client.
 
-use std::process::Command;
+use std::path::Path;
 
 use crate::cephfs_cluster::{Cluster, PROGRAMS};
-use crate::guest::{Guest, Network, skip, work};
+use crate::guest::{Guest, Network, has_program, skip, work};
 
 #[test]
 fn ordinary_tools_work_over_kernel_client_of_cephfs() {
     let Some(network) = Network::new() else { return };
-    let is_there = |program: &&str| {
-        Command::new("sh").args(["-c", &format!("command -v {program}")]).output().is_ok_and(|found| found.status.success())
-    };
-    if !PROGRAMS.iter().all(is_there) {
-        return skip("needs the programs of Ceph");
-    }
-    let cluster = Cluster::start_at(&network.address);
-    let guest = Guest::with_port(&network, 2049).newer_kernel().limit(400).file(&work("files.sh"));
-    let guest = guest.set("VOUCH", env!("CARGO_BIN_EXE_vouch")).set("MONITOR", cluster.monitor_address()).set("VERSION", "4.2");
-    let out = guest.run("cephfs.sh");
+    let Some(cluster) = cluster(&network) else { return };
+    let out = guest(&network, &cluster).file(&work("files.sh")).run("cephfs.sh");
     for done in ["ok: a second mount sees the same", "ok: open file after a remount"] {
         assert!(out.contains(done), "{out}");
     }
 }
+
+#[test]
+fn acls_work_over_kernel_client_of_cephfs() {
+    let Some(network) = Network::new() else { return };
+    if !Path::new(MODULE_WITH_ACLS).exists() {
+        return skip("needs ceph-module of script/install-needs");
+    }
+    let Some(cluster) = cluster(&network) else { return };
+    let out = guest(&network, &cluster).file(&work("acl.sh")).set("CEPH_MODULE", MODULE_WITH_ACLS).run("cephfs_acl.sh");
+    for done in ["ok: acls", "ok: ACLs on both sides"] {
+        assert!(out.contains(done), "{out}");
+    }
+}
+
+/// `None` if the test is skipped.
+fn cluster(network: &Network) -> Option<Cluster> {
+    let is_complete = PROGRAMS.iter().all(|program| has_program(program));
+    if !is_complete {
+        skip("needs the programs of Ceph");
+    }
+    is_complete.then(|| Cluster::start_at(&network.address))
+}
+
+fn guest(network: &Network, cluster: &Cluster) -> Guest {
+    let guest = Guest::with_port(network, 2049).newer_kernel().limit(400).file(&work("cephfs.bash"));
+    guest.set("VOUCH", env!("CARGO_BIN_EXE_vouch")).set("MONITOR", cluster.monitor_address()).set("VERSION", "4.2")
+}
+
+/// Debian's kernel for guests has the client without POSIX ACLs.
+const MODULE_WITH_ACLS: &str = "/opt/vouch-guest/ceph-with-acls/ceph.ko";
