@@ -84,7 +84,7 @@ impl Cluster {
         loop {
             let mut client = Daemon::of(client(self.directory.path(), point, options));
             // It ends while the MDS is starting.
-            while client.0.try_wait().expect("a child").is_none() {
+            while client.is_running() {
                 if is_mounted() {
                     return Mounted { point: point.to_owned(), client };
                 }
@@ -109,8 +109,10 @@ impl Cluster {
         &self.mds[FIRST_MDS]
     }
 
+    /// Returns when it serves.
     pub(crate) fn restart_mds(&mut self) {
         self.start_mds(FIRST_MDS);
+        self.wait_for_rank(0, FIRST_MDS);
     }
 
     /// Kills a running MDS of this name first. The MDS is a standby if no rank is free.
@@ -123,10 +125,16 @@ impl Cluster {
         self.mds.remove(name);
     }
 
-    pub(crate) fn wait_for_rank(&self, rank: u32, mds: &str) {
+    /// Starts the MDS again if it ends, as systemd does: ceph-mds 16.2.15 may crash if a client connects
+    /// before it is ready (`ProtocolV2::handle_auth_request`).
+    pub(crate) fn wait_for_rank(&mut self, rank: u32, mds: &'static str) {
         let serves = format!("{rank}={mds}=up:active");
         let deadline = Instant::now() + START_MAX;
         while !self.ceph(&["mds", "stat"]).contains(&serves) {
+            if self.mds.get_mut(mds).is_some_and(|daemon| !daemon.is_running()) {
+                println!("ceph-mds {mds} ended, and starts again");
+                self.start_mds(mds);
+            }
             assert!(Instant::now() < deadline, "not {serves}: {}\n{}", self.ceph(&["mds", "stat"]), self.logs());
             std::thread::sleep(POLL);
         }
@@ -154,6 +162,10 @@ impl Daemon {
 
     fn of(mut command: Command) -> Daemon {
         Daemon(command.stdin(Stdio::null()).spawn().expect("setpriv(1)"))
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.0.try_wait().is_ok_and(|ended| ended.is_none())
     }
 
     fn kill(&mut self) {
@@ -193,7 +205,7 @@ impl Drop for Mounted {
         let _ = Command::new("umount").arg("-l").arg(&self.point).status();
         // In order, or else the MDS waits for it.
         let deadline = Instant::now() + END_MAX;
-        while self.client.0.try_wait().is_ok_and(|ended| ended.is_none()) && Instant::now() < deadline {
+        while self.client.is_running() && Instant::now() < deadline {
             std::thread::sleep(POLL);
         }
     }
