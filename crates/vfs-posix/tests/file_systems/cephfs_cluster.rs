@@ -19,6 +19,7 @@ pub(crate) struct Cluster {
     manager: Daemon,
     osd: Daemon,
     mds: BTreeMap<&'static str, Daemon>,
+    mds_starts: u32,
     directory: TempDir,
     monitor_address: String,
 }
@@ -58,7 +59,7 @@ impl Cluster {
         run(at, "ceph", &["osd", "pool", "create", "data", "4"]);
         run(at, "ceph", &["fs", "new", "test", "metadata", "data"]);
         let monitor_address = format!("{address}:{port}");
-        let mut cluster = Cluster { monitor, manager, osd, mds: BTreeMap::new(), directory, monitor_address };
+        let mut cluster = Cluster { monitor, manager, osd, mds: BTreeMap::new(), mds_starts: 0, directory, monitor_address };
         cluster.start_mds(FIRST_MDS);
         cluster
     }
@@ -117,8 +118,15 @@ impl Cluster {
 
     /// Kills a running MDS of this name first. The MDS is a standby if no rank is free.
     pub(crate) fn start_mds(&mut self, name: &'static str) {
-        self.kill_mds(name);
-        self.mds.insert(name, Daemon::start(self.directory.path(), "ceph-mds", name));
+        if self.mds.remove(name).is_some() {
+            // Otherwise the monitor would list it as active until the new one has started.
+            self.ceph(&["mds", "fail", name]);
+        }
+        self.mds_starts += 1;
+        let mut command = daemon(self.directory.path(), "ceph-mds", name);
+        // Clients still connect to the ports of the killed one.
+        command.args(["--ms_bind_port_min", &(PORT_MIN + self.mds_starts % 10 * PORTS_OF_START).to_string()]);
+        self.mds.insert(name, Daemon::of(command));
     }
 
     pub(crate) fn kill_mds(&mut self, name: &str) {
@@ -155,9 +163,7 @@ impl Drop for Cluster {
 
 impl Daemon {
     fn start(at: &Path, program: &str, name: &str) -> Daemon {
-        let mut command = dies_with_test(at, program);
-        command.args(["-i", name, "-f"]);
-        Daemon::of(command)
+        Daemon::of(daemon(at, program, name))
     }
 
     fn of(mut command: Command) -> Daemon {
@@ -209,6 +215,12 @@ impl Drop for Mounted {
             std::thread::sleep(POLL);
         }
     }
+}
+
+fn daemon(at: &Path, program: &str, name: &str) -> Command {
+    let mut command = dies_with_test(at, program);
+    command.args(["-i", name, "-f"]);
+    command
 }
 
 fn client(at: &Path, point: &Path, options: &[&str]) -> Command {
@@ -273,6 +285,11 @@ mon allow pool size one = true
 }
 
 const FIRST_MDS: &str = "a";
+
+/// Ceph binds ports from here to 7300.
+const PORT_MIN: u32 = 6800;
+const PORTS_OF_START: u32 = 45;
+
 const CLUSTER_ID: &str = "5d4d4bd1-8f6b-4a0c-9a40-5c9c6b2f1f55";
 const OSD_ID: &str = "0b6e6a0e-51b6-4d0c-9a0e-7f1c39e4b6aa";
 
