@@ -36,11 +36,13 @@ fn export_outlives_loss_of_each_of_two_mds_under_load() {
         holder.reclaim_complete().await.expect("nothing to reclaim");
         let [first, second, apart] = directories(&holder).await;
         let mut held = Held::create(&holder, &[first, second]).await;
+        held.check(&holder, address).await;
         let load = Load::start(&holder, [first, second]);
         load.wait_for_rounds().await;
         cluster.kill_mds("b");
         let waiting = check_while_second_rank_is_lost(&world, &holder, second, apart).await;
         cluster.ceph(&["mds", "fail", "b"]);
+        cluster.wait_for_rank(1, "c");
         waiting.await.expect("no panic").expect("the call ends well when the standby serves");
         load.wait_for_rounds().await;
         cluster.start_mds("a");

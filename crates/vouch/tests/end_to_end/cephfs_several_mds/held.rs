@@ -56,6 +56,20 @@ impl Held {
             held.lock = lock.expect("answered").expect("locked again");
             rival.close_file(same).await.expect("closed");
         }
+        self.move_between_ranks(client).await;
+    }
+
+    /// By a rename to the other directory and a link back.
+    async fn move_between_ranks(&self, client: &Client) {
+        for (held, other) in self.files.iter().zip(self.files.iter().rev()) {
+            client.rename(&held.directory, NAME.as_bytes(), &other.directory, b"moved").await.expect("renamed");
+            client.link(&held.file.handle, &held.directory, NAME.as_bytes()).await.expect("linked");
+            client.remove(&other.directory, b"moved").await.expect("removed");
+            assert_eq!(client.read(&held.file, 0, 1000).await.expect("readable by its handle").0, self.content);
+            let found = client.open(&held.directory, NAME.as_bytes(), ShareAccess::READ, None).await.expect("opened");
+            assert_eq!(found.handle, held.file.handle);
+            client.close_file(found).await.expect("closed");
+        }
     }
 }
 
