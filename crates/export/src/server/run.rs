@@ -94,10 +94,11 @@ impl Server {
                 engine_due_ms = tick.next_due_ms.min(now.mono_ms + ENGINE_TICK_MS);
             }
             if now.mono_ms >= flush_due_ms {
-                flush_due_ms = now.mono_ms + FLUSH_TICK_MS;
                 self.opener.iter().for_each(|opener| opener.flush());
                 self.reloader.sources.maintain();
                 driver.close_removed_files();
+                // After a stall too, some time is left between two looks at the snapshots.
+                flush_due_ms = clock::mono_ms() + FLUSH_TICK_MS;
                 driver.remote.check_stalls(now.mono_ms);
             }
             if now.mono_ms >= expire_due_ms {

@@ -14,12 +14,20 @@ pub(super) struct InUse {
     name: Vec<u8>,
     /// Each open file holds it.
     files: Weak<Inner>,
-    is_removed: bool,
+    /// How often it was missed in a row.
+    absences: u32,
 }
+
+/// One look may fall into a rename or between two mounts.
+const ABSENCES_OF_REMOVED: u32 = 2;
 
 impl InUse {
     pub(super) fn new(number: u64, name: &[u8], files: &PosixFs) -> Self {
-        InUse { number, name: name.to_vec(), files: Arc::downgrade(&files.inner), is_removed: false }
+        InUse { number, name: name.to_vec(), files: Arc::downgrade(&files.inner), absences: 0 }
+    }
+
+    fn is_removed(&self) -> bool {
+        self.absences >= ABSENCES_OF_REMOVED
     }
 }
 
@@ -44,14 +52,15 @@ impl SnapshotFs {
     }
 
     pub(super) fn is_any_removed_in_use(&self) -> bool {
-        self.in_use.lock().iter().any(|in_use| in_use.is_removed && in_use.files.strong_count() > 0)
+        self.in_use.lock().iter().any(|in_use| in_use.is_removed() && in_use.files.strong_count() > 0)
     }
 
     pub(super) fn is_number_removed(&self, number: u64) -> bool {
-        self.in_use.lock().iter().any(|in_use| in_use.is_removed && in_use.number == number)
+        self.in_use.lock().iter().any(|in_use| in_use.is_removed() && in_use.number == number)
     }
 
-    /// Call it after `close_unused`: the open snapshots are there.
+    /// Call it after `close_unused`, which closes those that are not there. A removal is noticed by
+    /// the second call. An error of a look-up proves nothing.
     pub(super) fn note_removed(&self) {
         let names: HashMap<u64, Vec<u8>> = {
             let mut in_use = self.in_use.lock();
@@ -60,9 +69,11 @@ impl SnapshotFs {
         };
         for (number, name) in names {
             let is_there = self.open.read().contains_key(&number) || self.still_has(number, &name);
-            let is_removed = !is_there && matches!(self.find(number), Ok(None));
+            let is_absent = !is_there && matches!(self.find(number), Ok(None));
             let mut in_use = self.in_use.lock();
-            in_use.iter_mut().filter(|in_use| in_use.number == number).for_each(|in_use| in_use.is_removed = is_removed);
+            in_use.iter_mut().filter(|in_use| in_use.number == number).for_each(|in_use| {
+                in_use.absences = if is_absent { in_use.absences.saturating_add(1) } else { 0 };
+            });
         }
     }
 }

@@ -60,8 +60,13 @@ impl SnapshotFs {
     fn list_changed_ns(&self) -> Result<u64> {
         let mut hasher = blake3::Hasher::new();
         if let Some(directory) = self.directory()? {
-            for name in directory.names()? {
-                if let Some(found) = directory.find(&name)? {
+            for name in directory.names()?.sorted {
+                // One that is closed to the server does not hide the others.
+                let found = match directory.find(&name) {
+                    Err(Error::Access) => None,
+                    found => found?,
+                };
+                if let Some(found) = found {
                     hasher.update(&name).update(&[0]).update(&found.number.to_be_bytes());
                 }
             }
@@ -114,7 +119,7 @@ impl SnapshotFs {
             return Err(Error::WouldBlock);
         }
         self.require(caller, directory, Access::READ, blocking)?;
-        let names = self.directory()?.map_or(Ok(Vec::new()), |directory| directory.names())?;
+        let names = self.directory()?.map_or(Ok(Vec::new()), |directory| Ok::<_, Error>(directory.names()?.sorted))?;
         let mut entries: Vec<(u64, Vec<u8>)> = names.into_iter().map(|name| (cookie_of(&name), name)).collect();
         entries.sort_unstable();
         for (at, name) in entries.into_iter().filter(|(at, _)| *at > cookie) {

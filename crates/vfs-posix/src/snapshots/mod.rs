@@ -28,7 +28,7 @@ use crate::export::{ExportError, Inner, Options, PosixFs};
 use crate::open::mono_ms;
 use in_use::InUse;
 pub use pattern::SnapshotPattern;
-use source::{Found, SnapshotDirectory};
+use source::{Found, SNAPSHOTS_MAX, SnapshotDirectory};
 
 /// As NetApp and others call it.
 pub(crate) const SNAPSHOT_DIRECTORY: &[u8] = b".snapshot";
@@ -113,11 +113,14 @@ impl SnapshotFs {
         self.keep(&name, found)
     }
 
-    /// `None` only if it is certainly gone.
+    /// `None` if the list was complete and readable and lacks it. A snapshot that is being renamed
+    /// or mounted may be missing for a moment.
     fn find(&self, number: u64) -> Result<Option<(Vec<u8>, Found)>> {
         let Some(directory) = self.directory()? else { return Ok(None) };
-        let mut failure = None;
-        for name in directory.names()? {
+        let names = directory.names()?;
+        let too_many = || Error::Io(std::io::Error::other(format!("{SNAPSHOTS_MAX} snapshots at most are listed")));
+        let mut failure = names.is_cut.then(too_many);
+        for name in names.sorted {
             match directory.find(&name) {
                 Ok(Some(found)) if found.number == number => return Ok(Some((name, found))),
                 Ok(_) => {}

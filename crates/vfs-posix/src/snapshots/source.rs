@@ -38,6 +38,12 @@ pub(super) struct SnapshotDirectory<'a> {
     pattern: &'a SnapshotPattern,
 }
 
+pub(super) struct Names {
+    pub(super) sorted: Vec<Vec<u8>>,
+    /// There are more than `SNAPSHOTS_MAX`.
+    pub(super) is_cut: bool,
+}
+
 pub(super) struct Found {
     /// Equal after a restart, never equal for two snapshots. A directory or subvolume keeps its
     /// number when it is renamed. A mounted file system has the number of its name: the copies of
@@ -61,19 +67,23 @@ impl<'a> SnapshotDirectory<'a> {
         Ok(SnapshotDirectory { fd, mount, pattern })
     }
 
-    /// Sorted.
-    pub(super) fn names(&self) -> Result<Vec<Vec<u8>>> {
-        let mut names = Vec::new();
+    pub(super) fn names(&self) -> Result<Names> {
+        let mut names = Names { sorted: Vec::new(), is_cut: false };
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut listing = RawDir::new(&self.fd, buffer.spare_capacity_mut());
         while let Some(entry) = listing.next() {
             let entry = entry.or_error()?;
             let name = entry.file_name().to_bytes();
-            if Name::new(name).is_some() && self.pattern.matches(name) && names.len() < SNAPSHOTS_MAX {
-                names.push(name.to_vec());
+            if Name::new(name).is_none() || !self.pattern.matches(name) {
+                continue;
             }
+            if names.sorted.len() >= SNAPSHOTS_MAX {
+                names.is_cut = true;
+                break;
+            }
+            names.sorted.push(name.to_vec());
         }
-        names.sort_unstable();
+        names.sorted.sort_unstable();
         Ok(names)
     }
 
@@ -85,7 +95,7 @@ impl<'a> SnapshotDirectory<'a> {
         identity::assume_root()?;
         let path = Path::new(OsStr::from_bytes(name)).join(self.pattern.below());
         let fd = match fs::openat2(&self.fd, path, OFlags::PATH | DIRECTORY, Mode::empty(), WITHIN) {
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::ACCESS) => return Ok(None),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(None),
             fd => fd.or_error()?,
         };
         let number = self.number(name, &fd).or_error()?;
@@ -94,7 +104,7 @@ impl<'a> SnapshotDirectory<'a> {
 
     fn number(&self, name: &[u8], fd: &OwnedFd) -> std::result::Result<u64, Errno> {
         let mut hasher = blake3::Hasher::new_derive_key("vouch snapshot 1");
-        if let Some(birth) = ceph_birth(fd) {
+        if let Some(birth) = ceph_birth(fd)? {
             return Ok(word(hasher.update(name).update(&[1]).update(&birth).finalize()));
         }
         let is_mounted = mount_of(fd)? != self.mount;
@@ -113,11 +123,15 @@ impl<'a> SnapshotDirectory<'a> {
     }
 }
 
-/// When a snapshot of CephFS was made, as text.
-fn ceph_birth(fd: &OwnedFd) -> Option<Vec<u8>> {
+/// When a snapshot of CephFS was made, as text. `None` on other file systems.
+fn ceph_birth(fd: &OwnedFd) -> std::result::Result<Option<Vec<u8>>, Errno> {
     let mut birth = [0; 64];
-    let len = fs::getxattr(Inner::descriptor_path(fd.as_fd()), "ceph.snap.btime", &mut birth).ok()?;
-    Some(birth[..len].to_vec())
+    match fs::getxattr(Inner::descriptor_path(fd.as_fd()), "ceph.snap.btime", &mut birth) {
+        Ok(len) => Ok(Some(birth[..len].to_vec())),
+        // Daemons of FUSE refuse an unknown attribute by INVAL or NOSYS too.
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(None),
+        Err(errno) => Err(errno),
+    }
 }
 
 fn mount_of(fd: &OwnedFd) -> std::result::Result<u64, Errno> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use vouch_vfs::{Blocking, FileSystem as _};
 use vouch_vfs_posix::{Options, leave_callers};
 
-use crate::snapshots::{me, names, open_at, open_to_read, read, walk};
+use crate::snapshots::{maintain_twice, me, names, open_at, open_to_read, read, walk};
 use crate::world::{Short as _, alone, image, made, mount, refused, run, unmount};
 
 #[test]
@@ -36,7 +36,7 @@ fn unused_snapshot_can_be_unmounted() {
         // Lazily, as the server has it open. The files are gone, but the other snapshot's are not.
         let open = open_to_read(&fs, &ids[0]);
         run("umount", [std::ffi::OsStr::new("-l"), first.as_os_str()]).expect("unmounted");
-        fs.maintain();
+        maintain_twice(&fs);
         refused!(fs.attributes_of(&ids[0]), Stale);
         assert_eq!(read(&fs, &ids[1]), b"second");
         assert!(is_in_use(&volume) && fs.has_removed_files() && fs.is_removed(&ids[0]));

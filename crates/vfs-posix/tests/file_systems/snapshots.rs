@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 use vouch_vfs::{
     Access, Attributes, Blocking, Caller, CreateHow, Error, FileId, FileSystem as _, NewNode, OpenFile, PosixAcl, PosixAclKind,
@@ -256,6 +257,8 @@ fn open_files_of_removed_snapshot_are_noticed() {
     }
     std::fs::rename(site.path("snapshots/one"), site.path("elsewhere")).expect("renamed");
     fs.maintain();
+    assert!(!fs.has_removed_files(), "it may be a rename in progress");
+    fs.maintain();
     assert!(fs.has_removed_files() && fs.is_removed(&one) && !fs.is_removed(&two));
     // Its state is found, so that a client can close it.
     assert_eq!(fs.home(&one), home);
@@ -265,12 +268,83 @@ fn open_files_of_removed_snapshot_are_noticed() {
     fs.maintain();
     assert!(!fs.has_removed_files() && !fs.is_removed(&one));
     std::fs::remove_dir_all(site.path("snapshots/one")).expect("removed");
-    fs.maintain();
+    maintain_twice(&fs);
     assert!(fs.has_removed_files() && fs.is_removed(&one));
     drop(of_one);
     assert!(!fs.has_removed_files(), "its last file is closed");
     assert_eq!(fs.home(&one).system, SystemId::UNKNOWN);
     assert_eq!(content(&*of_two), b"second");
+}
+
+/// A removal is certain when it is seen twice.
+pub(crate) fn maintain_twice(fs: &SnapshotFs) {
+    fs.maintain();
+    fs.maintain();
+}
+
+#[test]
+fn snapshot_that_is_missing_once_is_not_removed() {
+    let site = Site::new();
+    let fs = site.open();
+    let one = walk(&fs, ".snapshot/one/dir/sub/file").0;
+    let open = open_to_read(&fs, &one);
+    for _ in 0..3 {
+        std::fs::rename(site.path("snapshots"), site.path("elsewhere")).expect("renamed");
+        fs.maintain();
+        std::fs::rename(site.path("elsewhere"), site.path("snapshots")).expect("renamed");
+        fs.maintain();
+        assert!(!fs.has_removed_files() && !fs.is_removed(&one));
+    }
+    assert_eq!(content(&*open), b"first");
+}
+
+/// The directory can be listed, but each look-up in it fails.
+#[test]
+fn failed_look_up_is_no_removal() {
+    let site = Site::new();
+    let fs = site.open();
+    let one = walk(&fs, ".snapshot/one/dir/sub/file").0;
+    let open = open_to_read(&fs, &one);
+    leave_callers().expect("switching back succeeds");
+    let set_mode = |mode| std::fs::set_permissions(site.path("snapshots"), PermissionsExt::from_mode(mode)).expect("its owner may");
+    set_mode(0o400);
+    // Capabilities belong to a thread.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut own = capabilities(None).expect("its own");
+            let over_modes = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+            own.effective.remove(over_modes);
+            own.permitted.remove(over_modes);
+            set_capabilities(None, own).expect("a thread may drop its own");
+            let refused = std::fs::metadata(site.path("snapshots/one")).expect_err("searching is refused").kind();
+            assert_eq!(refused, std::io::ErrorKind::PermissionDenied);
+            (0..3).for_each(|_| fs.maintain());
+        });
+    });
+    set_mode(0o700);
+    assert!(!fs.has_removed_files() && !fs.is_removed(&one));
+    assert_eq!(content(&*open), b"first");
+    assert_eq!(walk(&fs, ".snapshot/one/dir/sub/file").0, one);
+}
+
+#[test]
+fn snapshot_missing_in_list_that_is_cut_is_not_removed() {
+    const LISTED_MAX: usize = 4096;
+    let site = Site::new();
+    let fs = site.open();
+    let one = walk(&fs, ".snapshot/one/dir/sub/file").0;
+    let open = open_to_read(&fs, &one);
+    leave_callers().expect("switching back succeeds");
+    let others: Vec<PathBuf> = (0..LISTED_MAX).map(|other| site.path(&format!("snapshots/other-{other}"))).collect();
+    others.iter().for_each(|other| std::fs::create_dir(other).expect("a directory"));
+    std::fs::rename(site.path("snapshots/one"), site.path("elsewhere")).expect("renamed");
+    (0..3).for_each(|_| fs.maintain());
+    assert!(!fs.has_removed_files() && !fs.is_removed(&one));
+    assert!(matches!(fs.attributes_of(&one), Err(Error::Io(_))));
+    others.iter().for_each(|other| std::fs::remove_dir(other).expect("removed"));
+    maintain_twice(&fs);
+    assert!(fs.is_removed(&one));
+    drop(open);
 }
 
 #[test]
