@@ -279,7 +279,8 @@ impl Server {
                 }
                 StateEffect::Release(open) => releases.add(open, effects),
                 StateEffect::Ended { file, delegation, why } => {
-                    end_lost(LostOpen { file, delegation, why, now_ms }, self, &mut releases, effects);
+                    let observer = self.observer.clone();
+                    end_lost(LostOpen::new(file, delegation, why, now_ms, observer), &mut releases, effects);
                 }
             }
         }

@@ -16,7 +16,10 @@ impl Audit {
             if !rules.may_record(operation) {
                 return;
             }
-            let path = self.names.path(ended.export, ended.file);
+            let path = match ended.may_block {
+                true => self.names.path(ended.export, ended.file),
+                false => self.names.known_path(ended.export, ended.file),
+            };
             let name = self.hosts.name(ended.peer.ip().to_canonical());
             let (uid, gid) = match ended.principal {
                 Principal::None => (None, None),

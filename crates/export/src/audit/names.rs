@@ -350,6 +350,15 @@ impl Names {
         self.path_of(export, &Node::of(export.id, file))
     }
 
+    /// Without the file system, which may not answer. Empty if unknown.
+    pub(super) fn known_path(&self, export: &Export, file: &FileId) -> Arc<[u8]> {
+        let file = Node::of(export.id, file);
+        match self.whole.get(&file) {
+            Some(known) if self.stamps.is_good(&known) => known.path.clone(),
+            _ => self.put_together(export, &file, |at| self.known_file_system_path(at)),
+        }
+    }
+
     fn path_of(&self, export: &Export, file: &Node) -> Arc<[u8]> {
         let moves = self.stamps.moves();
         if let Some(path) = self.thread_cache.get(file, moves, &self.stamps) {
@@ -364,7 +373,7 @@ impl Names {
             }
             return path;
         }
-        let path = self.put_together(export, file);
+        let path = self.put_together(export, file, |at| self.path_from_file_system(export, at));
         if !path.is_empty()
             && let Some(stamped) = self.stamps.stamp(path.clone(), moves)
         {
@@ -373,7 +382,7 @@ impl Names {
         path
     }
 
-    fn put_together(&self, export: &Export, file: &Node) -> Arc<[u8]> {
+    fn put_together(&self, export: &Export, file: &Node, path_of: impl Fn(&Node) -> Option<Arc<[u8]>>) -> Arc<[u8]> {
         let root = Node::of(export.id, &export.file_system.root());
         let mut parts: Vec<Name> = Vec::new();
         let mut at = file.clone();
@@ -385,7 +394,7 @@ impl Names {
                     at = parent;
                 }
                 None => {
-                    match self.path_from_file_system(export, &at) {
+                    match path_of(&at) {
                         Some(above) => path = above.to_vec(),
                         None if parts.is_empty() => return Arc::default(),
                         None => path.extend_from_slice(b"/..."),
@@ -406,11 +415,14 @@ impl Names {
         path.into()
     }
 
+    fn known_file_system_path(&self, file: &Node) -> Option<Arc<[u8]>> {
+        let known = self.file_system_paths.get(file)?;
+        self.stamps.is_good(&known).then(|| known.path.clone())
+    }
+
     fn path_from_file_system(&self, export: &Export, file: &Node) -> Option<Arc<[u8]>> {
-        if let Some(known) = self.file_system_paths.get(file)
-            && self.stamps.is_good(&known)
-        {
-            return Some(known.path.clone());
+        if let Some(known) = self.known_file_system_path(file) {
+            return Some(known);
         }
         let moves = self.stamps.moves();
         let path = self.ask_file_system(export, &file.file())?;

@@ -83,10 +83,10 @@ impl OpenState {
         Arc::new(OpenState { open, opener: opener.clone(), tally, address: before.address, origin })
     }
 
-    fn report_lost(&self, observer: &dyn Observer, delegation: bool, why: Loss, now_ms: u64) {
+    fn report_lost(&self, lost: &LostOpen, may_block: bool) {
         let Some(origin) = &self.origin else { return };
         let grant = &origin.file.grant;
-        observer.state_ended(&EndedState {
+        lost.observer.state_ended(&EndedState {
             connection: origin.connection,
             peer: origin.peer,
             principal: &origin.principal,
@@ -96,9 +96,10 @@ impl OpenState {
             export: &grant.site.export,
             caller: &grant.caller,
             file: &origin.file.id,
-            delegation,
-            totals: self.tally.take(now_ms),
-            why,
+            delegation: lost.delegation,
+            totals: self.tally.take(lost.now_ms),
+            why: lost.why,
+            may_block,
         });
     }
 
@@ -147,34 +148,50 @@ impl CloseQueue {
 
 /// The observer may ask the file system for the path, so the record of a remote file is made on the
 /// thread that closes it.
-pub(crate) fn end_lost(lost: LostOpen, server: &Server, releases: &mut CloseQueue, effects: &mut Vec<Effect>) {
-    let held = &lost.file;
+pub(crate) fn end_lost(mut lost: LostOpen, releases: &mut CloseQueue, effects: &mut Vec<Effect>) {
+    let held = lost.file.clone();
     match held.open.remote_system().filter(|_| held.origin.is_some()) {
         Some(remote) => effects.push(Effect::Background(Job::new(held.address, Some(remote), lost))),
         None => {
-            lost.report(server.observer());
-            releases.add(lost.file, effects);
+            lost.report(true);
+            drop(lost);
+            releases.add(held, effects);
         }
     }
 }
 
-/// An open file whose state the server has ended.
+/// An open file whose state the server has ended. It is reported once.
 pub(crate) struct LostOpen {
-    pub(crate) file: OpenHandle,
-    pub(crate) delegation: bool,
-    pub(crate) why: Loss,
-    pub(crate) now_ms: u64,
+    file: OpenHandle,
+    delegation: bool,
+    why: Loss,
+    now_ms: u64,
+    observer: Arc<dyn Observer>,
+    is_reported: bool,
 }
 
 impl LostOpen {
-    fn report(&self, observer: &dyn Observer) {
-        self.file.report_lost(observer, self.delegation, self.why, self.now_ms);
+    pub(crate) fn new(file: OpenHandle, delegation: bool, why: Loss, now_ms: u64, observer: Arc<dyn Observer>) -> LostOpen {
+        LostOpen { file, delegation, why, now_ms, observer, is_reported: false }
+    }
+
+    fn report(&mut self, may_block: bool) {
+        if !std::mem::replace(&mut self.is_reported, true) {
+            self.file.report_lost(self, may_block);
+        }
+    }
+}
+
+/// A server that stops drops its queue of background jobs.
+impl Drop for LostOpen {
+    fn drop(&mut self) {
+        self.report(false);
     }
 }
 
 impl Steps for LostOpen {
-    fn step(&mut self, server: &Server, _: Now) -> JobProgress {
-        self.report(server.observer());
+    fn step(&mut self, _: &Server, _: Now) -> JobProgress {
+        self.report(true);
         JobProgress::Done(Vec::new())
     }
 }

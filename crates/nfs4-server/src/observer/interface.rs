@@ -73,6 +73,8 @@ pub struct EndedState<'a> {
     pub delegation: bool,
     pub totals: Totals,
     pub why: Loss,
+    /// False: the observer does not ask the file system.
+    pub may_block: bool,
 }
 
 pub struct Denied<'a> {

@@ -65,10 +65,11 @@ impl Server {
     }
 
     /// Call it often: a call in progress can still open a file of a part that has just been removed.
-    /// O(n) in all state if such files are open.
+    /// Does nothing while another change ends state, which may wait for a file system. O(n) in all
+    /// state if such files are open.
     pub fn end_state_of_removed_files(&self) -> Replaced {
         let mut replaced = Replaced { effects: Vec::new(), ended: 0 };
-        let _turn = self.ending.lock();
+        let Some(_turn) = self.ending.try_lock() else { return replaced };
         let tree = self.tree();
         if tree.sites().any(|site| site.export.file_system.has_removed_files()) {
             self.end_where(&mut replaced, |held, _| {

@@ -17,6 +17,7 @@ struct RecordingObserver {
     commits: Mutex<Vec<(u32, u64)>>,
     set_access: Mutex<Vec<(u32, u32)>>,
     opens: Mutex<Vec<(u32, u32)>>,
+    may_block: Mutex<Vec<bool>>,
 }
 
 impl Observer for RecordingObserver {
@@ -56,6 +57,7 @@ impl Observer for RecordingObserver {
     fn state_ended(&self, ended: &EndedState<'_>) {
         assert_eq!((ended.principal, ended.flavour, ended.delegation), (&user(0), Flavour::Sys, false));
         self.ended.lock().push((ended.peer.port(), ended.why, ended.totals));
+        self.may_block.lock().push(ended.may_block);
     }
 }
 
@@ -155,7 +157,21 @@ fn lost_open_of_remote_file_is_reported_by_background_job() {
         run_to_end(&fixture, job);
     });
     assert_eq!(recorder.ended.lock().iter().map(|(_, why, _)| *why).collect::<Vec<_>>(), [Loss::Expired]);
-    assert_eq!(fixture.files.open_count(), 0);
+    assert_eq!((fixture.files.open_count(), &recorder.may_block.lock()[..]), (0, &[true][..]));
+}
+
+#[test]
+fn lost_open_is_reported_without_blocking_if_its_job_is_dropped() {
+    let (fixture, recorder) = fixture();
+    let mut client = Client::new(&fixture, "restarting", 0);
+    client.create("a");
+    fixture.files.set_remote();
+    fixture.server.connection_closed(&client.connection, fixture.now());
+    let effects: Vec<_> = [LEASE_MS, 25 * 3600 * 1000].into_iter().flat_map(|ms| fixture.advance(ms)).collect();
+    assert!(recorder.ended.lock().is_empty());
+    drop(effects);
+    assert_eq!(recorder.ended.lock().iter().map(|(_, why, _)| *why).collect::<Vec<_>>(), [Loss::Expired]);
+    assert_eq!((fixture.files.open_count(), &recorder.may_block.lock()[..]), (0, &[false][..]));
 }
 
 #[test]

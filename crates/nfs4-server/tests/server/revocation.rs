@@ -133,3 +133,48 @@ fn calls_continue_while_reload_waits_for_file_system() {
     });
     assert_eq!(state_counts(&fixture), (1, 1));
 }
+
+struct StalledHosts {
+    query_sent: mpsc::Sender<()>,
+    released: parking_lot::Mutex<mpsc::Receiver<()>>,
+}
+
+impl ClientMatcher for StalledHosts {
+    fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
+        let _ = self.query_sent.send(());
+        let _ = self.released.lock().recv();
+        Some(Arc::new(sys_access()))
+    }
+
+    fn is_undecided(&self, _: SocketAddr) -> bool {
+        false
+    }
+}
+
+/// The timer calls it.
+#[test]
+fn end_of_removed_files_does_not_wait_for_reload() {
+    let files = Arc::new(MemoryFs::new());
+    let file = make_shared_file(&files);
+    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let mut client = Client::new(&fixture, "one", 0);
+    open_and_lock(&mut client, "export");
+    files.set_removed(file);
+    let (query_sent, query_received) = mpsc::channel();
+    let (release, released) = mpsc::channel();
+    let hosts = Arc::new(StalledHosts { query_sent, released: parking_lot::Mutex::new(released) });
+    let release: Option<mpsc::Sender<()>> = Some(release);
+    thread::scope(|scope| {
+        let fixture = &fixture;
+        let stalled = Export { clients: hosts, ..export(7, &["export"], &files, sys_access()) };
+        let reload = scope.spawn(move || replace_exports(fixture, vec![stalled]));
+        query_received.recv_timeout(Duration::from_secs(60)).unwrap();
+        let (done, is_done) = mpsc::channel();
+        scope.spawn(move || done.send(fixture.server.end_state_of_removed_files().ended));
+        let ended = is_done.recv_timeout(Duration::from_secs(60));
+        drop(release);
+        assert_eq!(reload.join().unwrap(), 0);
+        assert_eq!(ended, Ok(0), "it waited for the reload");
+    });
+    assert_eq!(fixture.server.end_state_of_removed_files().ended, 1);
+}
