@@ -79,7 +79,7 @@ impl Driver {
         let replaced = self.engine.end_state_of_removed_files();
         self.apply(replaced.effects);
         if replaced.ended > 0 {
-            tracing::info!(ended = replaced.ended, "ended opens, delegations and locks of files in removed snapshots");
+            tracing::warn!(ended = replaced.ended, "ended opens, delegations and locks of files in removed snapshots");
         }
     }
 
