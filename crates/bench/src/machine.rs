@@ -20,7 +20,7 @@ pub struct Machine {
 }
 
 /// The file that is written first gets the scattered pages of fragmented memory. Its subject comes
-/// out slower, by 1.15 to 1.2 for blocks of 8 KiB. Without the right to compact memory, nothing is done.
+/// out slower, by 1.12 to 1.24 for reads of 8 KiB. Without the right to compact memory, nothing is done.
 pub fn compact_memory() {
     let _ = fs::write("/proc/sys/vm/compact_memory", "1");
 }

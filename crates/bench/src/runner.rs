@@ -1,4 +1,4 @@
-//! A B A B …, so that a disturbance affects all subjects.
+//! A B, B A …, so that a disturbance affects all subjects.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -197,7 +197,6 @@ impl Runner {
     fn run_rounds(&mut self, planned: &PlannedCase, able: &mut Vec<usize>, samples: &mut [(String, Vec<Sample>)]) -> Result<(), Error> {
         for pass in 0..self.passes() {
             let warm_up = self.rounds.warm_up && pass == 0;
-            // Each round begins with another subject.
             let mut turns = able.clone();
             let first = pass % turns.len().max(1);
             turns.rotate_left(first);

@@ -1,6 +1,6 @@
 use vouch_nfs4::op::{Access, AccessArgs};
 use vouch_nfs4_server::testing::LEASE_MS;
-use vouch_nfs4_server::{Denial, Denied, EndedState, JobProgress, Loss, Observation, Observer, Stage, Totals, requested};
+use vouch_nfs4_server::{Denial, Denied, EndedState, Job, JobProgress, Loss, Observation, Observer, Stage, Totals, requested};
 
 use crate::prelude::*;
 
@@ -141,18 +141,22 @@ fn unclosed_open_is_reported_once_with_its_bytes() {
     assert_eq!(recorder.ended.lock().len(), 2);
 }
 
+fn jobs_of_lost_open(fixture: &Fixture, recorder: &RecordingObserver) -> Vec<Job> {
+    let mut client = Client::new(fixture, "silent", 0);
+    client.create("a");
+    fixture.files.set_remote();
+    fixture.server.connection_closed(&client.connection, fixture.now());
+    let effects = [LEASE_MS, 25 * 3600 * 1000].into_iter().flat_map(|ms| fixture.advance(ms));
+    let jobs = effects.filter_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None }).collect();
+    assert!(recorder.ended.lock().is_empty());
+    jobs
+}
+
 /// The observer may ask the file system for a path, and no lock or timer may wait for it.
 #[test]
 fn lost_open_of_remote_file_is_reported_by_background_job() {
     let (fixture, recorder) = fixture();
-    let mut client = Client::new(&fixture, "restarting", 0);
-    client.create("a");
-    fixture.files.set_remote();
-    fixture.server.connection_closed(&client.connection, fixture.now());
-    let effects: Vec<_> = [LEASE_MS, 25 * 3600 * 1000].into_iter().flat_map(|ms| fixture.advance(ms)).collect();
-    assert!(recorder.ended.lock().is_empty());
-    let jobs = effects.into_iter().filter_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
-    jobs.for_each(|job| {
+    jobs_of_lost_open(&fixture, &recorder).into_iter().for_each(|job| {
         assert!(job.remote_system().is_some());
         run_to_end(&fixture, job);
     });
@@ -163,13 +167,7 @@ fn lost_open_of_remote_file_is_reported_by_background_job() {
 #[test]
 fn lost_open_is_reported_without_blocking_if_its_job_is_dropped() {
     let (fixture, recorder) = fixture();
-    let mut client = Client::new(&fixture, "restarting", 0);
-    client.create("a");
-    fixture.files.set_remote();
-    fixture.server.connection_closed(&client.connection, fixture.now());
-    let effects: Vec<_> = [LEASE_MS, 25 * 3600 * 1000].into_iter().flat_map(|ms| fixture.advance(ms)).collect();
-    assert!(recorder.ended.lock().is_empty());
-    drop(effects);
+    drop(jobs_of_lost_open(&fixture, &recorder));
     assert_eq!(recorder.ended.lock().iter().map(|(_, why, _)| *why).collect::<Vec<_>>(), [Loss::Expired]);
     assert_eq!((fixture.files.open_count(), &recorder.may_block.lock()[..]), (0, &[false][..]));
 }

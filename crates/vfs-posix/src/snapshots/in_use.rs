@@ -9,7 +9,7 @@ use vouch_vfs::{Blocking, Result};
 use super::SnapshotFs;
 use crate::export::{Inner, PosixFs};
 
-pub(super) struct InUse {
+pub(super) struct SnapshotInUse {
     number: u64,
     name: Vec<u8>,
     /// Each open file holds it.
@@ -21,9 +21,9 @@ pub(super) struct InUse {
 /// One look may fall into a rename or between two mounts.
 const ABSENCES_OF_REMOVED: u32 = 2;
 
-impl InUse {
+impl SnapshotInUse {
     pub(super) fn new(number: u64, name: &[u8], files: &PosixFs) -> Self {
-        InUse { number, name: name.to_vec(), files: Arc::downgrade(&files.inner), absences: 0 }
+        SnapshotInUse { number, name: name.to_vec(), files: Arc::downgrade(&files.inner), absences: 0 }
     }
 
     fn is_removed(&self) -> bool {

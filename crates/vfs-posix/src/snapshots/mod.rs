@@ -26,7 +26,7 @@ use vouch_vfs::{Blocking, Error, Result};
 use crate::errno::error;
 use crate::export::{ExportError, Inner, Options, PosixFs};
 use crate::open::mono_ms;
-use in_use::InUse;
+use in_use::SnapshotInUse;
 pub use pattern::SnapshotPattern;
 use source::{Found, SNAPSHOTS_MAX, SnapshotDirectory};
 
@@ -55,7 +55,7 @@ pub struct SnapshotFs {
     open: RwLock<HashMap<u64, Arc<Snapshot>>>,
     open_count_max: usize,
     /// Each that was opened and still has open files.
-    in_use: Mutex<Vec<InUse>>,
+    in_use: Mutex<Vec<SnapshotInUse>>,
     last_list: Mutex<list::SeenList>,
 }
 
@@ -149,7 +149,7 @@ impl SnapshotFs {
             other => Error::Io(std::io::Error::other(other)),
         })?;
         let used_ms = AtomicU64::new(mono_ms());
-        self.in_use.lock().push(InUse::new(found.number, name, &files));
+        self.in_use.lock().push(SnapshotInUse::new(found.number, name, &files));
         let snapshot = Arc::new(Snapshot { number: found.number, name: name.to_vec(), files, used_ms });
         let mut open = self.open.write();
         let oldest = open.values().min_by_key(|open| open.used_ms.load(Ordering::Relaxed)).map(|open| open.number);
