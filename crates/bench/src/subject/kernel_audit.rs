@@ -107,9 +107,15 @@ impl AuditGuard {
 impl Drop for AuditGuard {
     fn drop(&mut self) {
         release_audit();
-        if let Some(pid) = rustix::process::Pid::from_raw(self.daemon.id().cast_signed()) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        // Again and again, because auditd ignores signals while it starts.
+        let start = Instant::now();
+        while start.elapsed() < AUDITD_TIMEOUT && self.daemon.try_wait().is_ok_and(|status| status.is_none()) {
+            if let Some(pid) = rustix::process::Pid::from_raw(self.daemon.id().cast_signed()) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
+        let _ = self.daemon.kill();
         let _ = self.daemon.wait();
     }
 }
