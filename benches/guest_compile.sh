@@ -121,7 +121,7 @@ module=$(echo /opt/vouch-guest/usr/lib/uml/modules/*/kernel/fs/fuse/fuse.ko)
     -e MODULE="$module" "${guest_files[@]}" -f "$work/list" -f "$work/project.tar" "$work/script" | tee "$work/out" >&2
 
 echo "# $(date +%F), Linux $(basename "$(dirname "$(dirname "$(dirname "$(dirname "$module")")")")") (User-Mode Linux, one CPU), NFS 4.2; $files of the $all C files of $(basename "$project") that compile alone, gcc $(gcc -dumpfullversion) -O1, one at a time"
-echo "# benches/guest_compile.sh --files $files --rounds $rounds VOUCH PROJECT; load average $(cut -d' ' -f1 /proc/loadavg) on $(nproc) CPUs"
+echo "# benches/guest_compile.sh --files $files --rounds $rounds VOUCH PROJECT; load average $(cut -d' ' -f1 /proc/loadavg) on $(nproc) CPUs, with $(nproc) idle loops (chrt --idle) that keep the CPUs awake"
 echo "# median of the rounds; the ratio is the median of the rounds' local time over the time, with its range"
 awk -F': ' -v rounds="$rounds" '
     function sorted(list, count,   i, j, x) {

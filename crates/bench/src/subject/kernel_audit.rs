@@ -107,7 +107,7 @@ impl AuditGuard {
 impl Drop for AuditGuard {
     fn drop(&mut self) {
         release_audit();
-        // Again and again, because auditd ignores signals while it starts.
+        // Repeat SIGTERM, because auditd ignores it while it starts.
         let start = Instant::now();
         while start.elapsed() < AUDITD_TIMEOUT && self.daemon.try_wait().is_ok_and(|status| status.is_none()) {
             if let Some(pid) = rustix::process::Pid::from_raw(self.daemon.id().cast_signed()) {
