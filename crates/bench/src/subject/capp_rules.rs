@@ -50,6 +50,7 @@ const CALLS: [Calls; 12] = [
     Calls { both: &["mknod", "mknodat"], b64: &[], b32: &[] },
     Calls { both: &["mount", "umount2", "init_module", "finit_module", "delete_module"], b64: &[], b32: &["umount"] },
     Calls { both: &["adjtimex", "settimeofday", "clock_settime", "sethostname", "setdomainname"], b64: &[], b32: &["stime"] },
+    // `ipc` is all calls on IPC of 32-bit programs; the sample picks eight of them.
     Calls { both: &["msgctl", "msgget", "semctl", "semget", "shmctl", "shmget"], b64: &["semop", "semtimedop"], b32: &["ipc"] },
     Calls { both: &["clone", "clone3", "fork", "vfork"], b64: &[], b32: &[] },
     Calls { both: &["umask"], b64: &[], b32: &[] },
