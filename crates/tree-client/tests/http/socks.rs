@@ -87,17 +87,20 @@ fn request_4(client: &mut TcpStream) -> io::Result<(String, u16)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn trees_are_read_through_socks_proxies() {
     let site = Site::new(32 << 20);
-    let (server, proxy) = (WebServer::start(&site.db(), Fault::None, 0, 0), SocksProxy::start());
-    let (port, at) = (server.address.port(), proxy.address);
-    let script = site.dir.path().join("proxy.pac");
-    std::fs::write(&script, format!("function FindProxyForURL(url, host) {{ return 'SOCKS5 {at}'; }}")).unwrap();
-    for (proxies, host, asked) in [
+    let server = WebServer::start(&site.db(), Fault::None, 0, 0);
+    let (port, script) = (server.address.port(), site.dir.path().join("proxy.pac"));
+    for (kind, host, asked) in [
         // Only the proxy can know this name.
-        (format!("socks5h://{at}"), "store.invalid", "store.invalid"),
-        (format!("pac:{}", script.display()), "store.invalid", "store.invalid"),
-        (format!("socks5://{at}"), "127.0.0.1", "127.0.0.1"),
-        (format!("socks4://{at}"), "127.0.0.1", "127.0.0.1"),
+        ("socks5h", "store.invalid", "store.invalid"),
+        ("pac", "store.invalid", "store.invalid"),
+        ("socks5", "127.0.0.1", "127.0.0.1"),
+        ("socks4", "127.0.0.1", "127.0.0.1"),
     ] {
+        // Its own proxy, because connections of the case before may still come.
+        let proxy = SocksProxy::start();
+        let at = proxy.address;
+        std::fs::write(&script, format!("function FindProxyForURL(url, host) {{ return 'SOCKS5 {at}'; }}")).unwrap();
+        let proxies = if kind == "pac" { format!("pac:{}", script.display()) } else { format!("{kind}://{at}") };
         let options = HttpOptions { proxies: vec![proxies.clone()], ..HttpOptions::default() };
         let connector = Arc::new(HttpConnector::new(options).unwrap());
         let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();
