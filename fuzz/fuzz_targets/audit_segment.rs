@@ -6,7 +6,7 @@ use vouch_audit::trail::{Segment, Trust, entries, segments, verify};
 
 fuzz_target!(|input: &[u8]| {
     let Some((first, bytes)) = input.split_first() else { return };
-    let directory = std::path::Path::new("/dev/shm").join(format!("vouch-fuzz-audit-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("vouch-fuzz-audit-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("memory holds a directory");
     let name = if first & 1 == 1 { "000000000001.trail.zst" } else { "000000000001.trail" };
     std::fs::write(directory.join(name), bytes).expect("memory holds a file");
