@@ -145,12 +145,14 @@ impl Agent {
     /// Removes the tickets of a job that has ended here.
     pub(crate) fn leave(&self, job: &JobId, why: &str) -> Result<(), Error> {
         let mut accounts = self.accounts.lock();
+        let uid = accounts.jobs.get(job).map(|job| job.uid);
         accounts.remove_job(job, why);
-        self.remove_unused(&mut accounts)?;
+        self.remove_unused(&mut accounts);
         self.state.write(&accounts)?;
+        let is_removed = uid.is_none_or(|uid| !accounts.unremoved.contains(&uid));
         drop(accounts);
         self.wake();
-        Ok(())
+        if is_removed { Ok(()) } else { Err(Error::Unavailable("the tickets cannot be removed now; the agent's log says why".into())) }
     }
 
     fn fetch(&self, job: &JobId) -> Result<Tickets, Error> {
@@ -207,6 +209,7 @@ impl Agent {
         if is_poll_due {
             *polled = Some(Instant::now());
             self.notice_removed();
+            logged(self.retry_removals());
             match self.sync() {
                 Err(error @ (Error::Unavailable(_) | Error::Refused(_))) => {
                     tracing::warn!("{error}; it is asked again in {:?}", self.config.poll)
@@ -255,7 +258,9 @@ impl Agent {
         if let Reply::Gone { jobs } = reply {
             for job in jobs {
                 tracing::info!(%job, "the broker says that the job has ended; its tickets are removed");
-                self.leave(&job, "the broker says that the job has ended")?;
+                if let Err(error) = self.leave(&job, "the broker says that the job has ended") {
+                    tracing::error!(%job, "{error}");
+                }
             }
         }
         Ok(())

@@ -48,6 +48,8 @@ pub struct BrokerConfig {
     pub user_domains: Vec<String>,
     /// Users, beside root and the broker's own, that may register jobs.
     pub scheduler_uids: Vec<u32>,
+    /// Their group, which may write to the spool.
+    pub scheduler_group: Option<u32>,
     pub nodes: NodePrincipals,
     /// Directory of the store.
     pub state: PathBuf,
@@ -68,6 +70,8 @@ pub struct Broker {
     /// Of the KDC.
     outage: Outage,
     kdc_failures: AtomicU64,
+    /// Only the scheduler and root can have written what is in the spool.
+    is_spool_trusted: bool,
 }
 
 /// An agent that has proved its principal.
@@ -108,7 +112,8 @@ impl Broker {
         tickets: Box<dyn TicketSource>,
     ) -> Result<Self, Error> {
         let (store, jobs) = Store::open(&config.state)?;
-        if let Err(error) = spool::create(&config.spool) {
+        let spool = spool::create(&config.spool, config.scheduler_group);
+        if let Err(error) = &spool {
             tracing::warn!("{error}; ends of jobs are lost while the broker is away");
         }
         let broker = Self {
@@ -120,6 +125,7 @@ impl Broker {
             agents: Slots::new(config.limits.connection_count_max),
             outage: Outage::default(),
             kdc_failures: AtomicU64::default(),
+            is_spool_trusted: spool.is_ok(),
             config,
         };
         // Before an agent asks.
@@ -142,7 +148,9 @@ impl Broker {
     }
 
     fn end_spooled(&self) {
-        spool::drain(&self.config.spool, |uid| self.is_scheduler(uid), |job| self.end(job) == Reply::Done);
+        if self.is_spool_trusted {
+            spool::drain(&self.config.spool, |uid| self.is_scheduler(uid), |job| self.end(job) == Reply::Done);
+        }
     }
 
     fn begin(&self, job: &JobId, user: &UserName, nodes: Vec<NodeName>, deadline_s: u64) -> Reply {

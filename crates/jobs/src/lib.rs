@@ -74,7 +74,7 @@ impl Error {
     }
 }
 
-pub(crate) fn io_at(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
+pub(crate) fn io_at(path: &std::path::Path) -> impl Fn(std::io::Error) -> Error + '_ {
     |source| Error::Io { path: path.to_owned(), source }
 }
 

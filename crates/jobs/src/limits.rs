@@ -60,3 +60,5 @@ pub(crate) const SPOOLED_COUNT_MAX: usize = 10_000;
 pub(crate) const ADDRESS_SHARE: usize = 4;
 /// Connections of the scheduler, or of a node's prologs and epilogs, at once.
 pub(crate) const LOCAL_CONNECTION_COUNT_MAX: usize = 256;
+/// Connections of local users who may not ask the broker, at once. Others are closed.
+pub(crate) const OTHER_CONNECTION_COUNT_MAX: usize = 16;

@@ -107,6 +107,7 @@ impl Site {
             realm: "R".into(),
             user_domains: vec!["AD".into()],
             scheduler_uids: Vec::new(),
+            scheduler_group: None,
             nodes: NodePrincipals { realm: "R".into(), domain: String::new(), shared: Vec::new() },
             state: self.path("broker"),
             spool: self.path("spool"),
@@ -287,17 +288,18 @@ fn removed_cache_comes_back_and_shorter_tickets_are_fetched_once() {
 }
 
 #[test]
-fn start_removes_what_a_killed_agent_has_staged_for_a_new_user() {
+fn names_that_other_users_have_taken_stop_no_tickets() {
     let (site, agent, job) = site_with_job();
-    // The agent comes as far as to create the file.
-    let staged = site.path(&format!(".cc_{}.vouch", site.user.uid));
-    std::fs::create_dir(&staged).unwrap();
-    assert!(matches!(agent.enter(&job, None), Err(Error::Io { .. })));
+    // The staging name of earlier releases, and the cache itself.
+    for name in [format!(".cc_{}.vouch", site.user.uid), format!("cc_{}", site.user.uid)] {
+        std::fs::create_dir_all(site.path(&name).join("full")).unwrap();
+    }
+    agent.enter(&job, None).unwrap();
+    assert!(site.tickets_end_s().is_some());
     drop(agent);
-    std::fs::remove_dir(&staged).unwrap();
-    std::fs::write(&staged, "tickets").unwrap();
-    site.agent();
-    assert!(!staged.exists());
+    let agent = site.agent();
+    agent.leave(&job, "ended on the node").unwrap();
+    assert_eq!(site.tickets_end_s(), None);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Ends of jobs that the scheduler could not report, because the broker was away.
 //!
-//! Each is an empty file in a directory where every user may create files. The broker owns the
-//! directory, and believes the files of the scheduler's users.
+//! Each is an empty file in a directory where only the broker, root and the scheduler's group may
+//! create files. A file's owner alone proves nothing: whoever may write to the directory may move a
+//! file of the scheduler's into it.
 
 use std::fs::{OpenOptions, Permissions};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::limits::SPOOLED_COUNT_MAX;
@@ -13,8 +14,9 @@ use crate::{Error, io_at};
 
 /// Between the job's number and a number that makes the name unique.
 const SEPARATOR: char = '~';
-/// Users may add files, and can neither list nor remove those of others.
-const MODE: u32 = 0o1733;
+/// The scheduler adds files, and needs no list of them.
+const MODE: u32 = 0o730;
+const MODE_WITHOUT_GROUP: u32 = 0o700;
 
 /// Notes that a job has ended. The broker reads it when it runs.
 ///
@@ -28,12 +30,40 @@ pub fn add(directory: &Path, job: &JobId) -> Result<(), Error> {
     file.sync_all().map_err(io_at(&path))
 }
 
-pub(crate) fn create(directory: &Path) -> Result<(), Error> {
-    match std::fs::create_dir(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(io_at(directory)(error)),
-        Err(_) => std::fs::read_dir(directory).map(drop).map_err(io_at(directory)),
-        Ok(()) => std::fs::set_permissions(directory, Permissions::from_mode(MODE)).map_err(io_at(directory)),
+/// `group` is the scheduler's. The group and mode of an existing directory stay, unless every user may
+/// write there: then its files are removed, because they can be anybody's.
+///
+/// # Errors
+/// If the directory cannot be made, or is another user's.
+pub(crate) fn create(directory: &Path, group: Option<u32>) -> Result<(), Error> {
+    let at = io_at(directory);
+    let is_new = match std::fs::DirBuilder::new().mode(MODE_WITHOUT_GROUP).create(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(at(error)),
+        created => created.is_ok(),
+    };
+    let metadata = std::fs::symlink_metadata(directory).map_err(&at)?;
+    let own = rustix::process::geteuid().as_raw();
+    if !metadata.is_dir() || ![0, own].contains(&metadata.uid()) {
+        let why = format!("it must be a directory of uid {own} or root; remove it, and start the broker again");
+        return Err(at(std::io::Error::other(why)));
     }
+    let is_open = metadata.mode() & 0o002 != 0;
+    if is_new || is_open {
+        std::fs::set_permissions(directory, Permissions::from_mode(MODE_WITHOUT_GROUP)).map_err(&at)?;
+        if group.is_some() && std::os::unix::fs::chown(directory, None, group).is_ok() {
+            std::fs::set_permissions(directory, Permissions::from_mode(MODE)).map_err(&at)?;
+        } else {
+            let path = directory.display();
+            tracing::warn!(
+                "{path}: only root can note ends of jobs there; run `chgrp GROUP {path} && chmod 730 {path}` with the group of --scheduler"
+            );
+        }
+    }
+    for file in std::fs::read_dir(directory).map_err(&at)?.flatten().take(if is_open { usize::MAX } else { 0 }) {
+        tracing::warn!("{}: removed, because every user could write there; run `vouch jobs end --slurm --missed`", file.path().display());
+        let _ = std::fs::remove_file(file.path());
+    }
+    Ok(())
 }
 
 /// Calls `end` for each job. Removes the files for which it returns true, and those of other users.
@@ -61,8 +91,9 @@ mod tests {
     fn only_ends_of_the_scheduler_are_believed_and_kept_until_done() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("spool");
-        create(&directory).unwrap();
-        create(&directory).unwrap();
+        let group = Some(nix::unistd::getegid().as_raw());
+        create(&directory, group).unwrap();
+        create(&directory, group).unwrap();
         assert_eq!(std::fs::metadata(&directory).unwrap().mode() & 0o7777, MODE);
         let job = JobId::parse("12[7].server").unwrap();
         let count = || std::fs::read_dir(&directory).unwrap().count();
@@ -86,5 +117,23 @@ mod tests {
         std::fs::hard_link(parent.path().join("file"), directory.join("3~1")).unwrap();
         drain(&directory, |_| true, end(true));
         assert_eq!((&ended.borrow()[..], count()), (&[job.clone(), job][..], 0));
+    }
+
+    #[test]
+    fn files_of_a_spool_that_was_open_to_all_are_not_believed() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("spool");
+        create(&directory, None).unwrap();
+        assert_eq!(std::fs::metadata(&directory).unwrap().mode() & 0o7777, MODE_WITHOUT_GROUP);
+        std::fs::set_permissions(&directory, Permissions::from_mode(0o1733)).unwrap();
+        add(&directory, &JobId::parse("1").unwrap()).unwrap();
+        create(&directory, None).unwrap();
+        assert_eq!(std::fs::metadata(&directory).unwrap().mode() & 0o7777, MODE_WITHOUT_GROUP);
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+        // A directory of another user's is not used at all.
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&directory, Some(65534), None).unwrap();
+            assert!(create(&directory, None).is_err());
+        }
     }
 }

@@ -1,16 +1,20 @@
 //! Credential caches in files: written at once, owned by the user, removed only if they are ours.
 //!
 //! The directory may be /tmp, where users create files under any name. So the agent opens only files
-//! that it has just created, or whose device and inode number it knows.
+//! that it has just created, or whose device and inode number it knows. It enters no file system that
+//! a user has mounted there, and what a user does to one cache is an error of that cache only.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::jobs::UserCache;
 use crate::{Error, io_at};
 
 /// Where users' caches are: a path with the user's number in it.
@@ -50,16 +54,22 @@ impl CachePattern {
         self.0.replace(UID, &uid.to_string()).into()
     }
 
-    fn staged_path(&self, uid: u32) -> PathBuf {
-        let path = self.path(uid);
-        let name = path.file_name().expect("checked when parsed").to_string_lossy();
-        path.with_file_name(format!(".{name}.vouch"))
+    /// A name beside the cache that nobody else can know in advance.
+    pub(super) fn new_staged_path(&self, uid: u32) -> Result<PathBuf, Error> {
+        let mut number = [0; 16];
+        getrandom::fill(&mut number).map_err(|error| Error::Configuration(format!("randomness: {error}")))?;
+        Ok(self.staged_path(uid, &data_encoding::HEXLOWER.encode(&number)))
     }
 
-    /// Writes a file beside its place.
-    pub(super) fn stage(&self, uid: u32, gid: u32, bytes: &[u8]) -> Result<StagedCache, Error> {
-        self.remove_staged(uid)?;
-        let (staged, path) = (self.staged_path(uid), self.path(uid));
+    fn staged_path(&self, uid: u32, suffix: &str) -> PathBuf {
+        let path = self.path(uid);
+        let name = path.file_name().expect("checked when parsed").to_string_lossy();
+        path.with_file_name(format!(".{name}.{suffix}"))
+    }
+
+    /// Writes a file at `staged`, which is beside its place.
+    pub(super) fn stage(&self, (uid, gid): (u32, u32), staged: PathBuf, bytes: &[u8]) -> Result<StagedCache, Error> {
+        let path = self.path(uid);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(&staged, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from).map_err(io_at(&staged))?;
         let mut file = File::from(file);
@@ -82,30 +92,31 @@ impl CachePattern {
 
     /// After a start: puts a cache that a killed agent has recorded into its place, and removes any
     /// other file that it has staged.
-    pub(super) fn finish(&self, uid: u32, file: Option<&WrittenCache>, previous: Option<&WrittenCache>) -> Result<(), Error> {
-        let staged = self.staged_path(uid);
-        if let Some(written) = file.cloned()
-            && (WrittenCache { path: staged.clone(), ..written }).open().map_err(io_at(&staged))?.is_some()
-        {
-            return StagedCache { staged, written, is_installed: false }.install(previous);
+    pub(super) fn finish(&self, uid: u32, cache: &UserCache) -> Result<(), Error> {
+        // Earlier releases staged under a name that is the same each time.
+        let names = [cache.staged.clone(), Some(self.staged_path(uid, "vouch"))];
+        for staged in names.into_iter().flatten() {
+            if let Some(written) = cache.file.clone()
+                && (WrittenCache { path: staged.clone(), ..written }).is_in_place().map_err(io_at(&staged))?
+            {
+                StagedCache { staged, written, is_installed: false }.install(cache.previous.as_ref())?;
+            } else {
+                remove_staged(&staged).map_err(io_at(&staged))?;
+            }
         }
-        self.remove_staged(uid)
+        Ok(())
     }
+}
 
-    /// Wipes and removes what a killed agent has staged. A user can place a file there, which is no
-    /// loss.
-    fn remove_staged(&self, uid: u32) -> Result<(), Error> {
-        let staged = self.staged_path(uid);
-        if let Some(file) = open_regular(&staged).map_err(io_at(&staged))?
-            && file.metadata().is_ok_and(|metadata| metadata.nlink() == 1)
-        {
-            wipe(file).map_err(io_at(&staged))?;
-        }
-        match std::fs::remove_file(&staged) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_at(&staged)(error)),
-            _ => Ok(()),
-        }
+/// Wipes and removes what a killed agent has staged. What a user has put there instead stays, unless
+/// it is a file.
+fn remove_staged(staged: &Path) -> io::Result<()> {
+    let Some(found) = identify(staged)?.filter(|found| !found.is_dir()) else { return Ok(()) };
+    // A hard link to another file.
+    if found.nlink() == 1 {
+        wipe_if_possible(staged, open_regular(staged));
     }
+    std::fs::remove_file(staged)
 }
 
 impl StagedCache {
@@ -115,11 +126,20 @@ impl StagedCache {
 
     /// Replaces what is in its place, and wipes the previous cache.
     pub(super) fn install(mut self, previous: Option<&WrittenCache>) -> Result<(), Error> {
-        let previous = previous.and_then(|previous| previous.open().ok().flatten());
-        std::fs::rename(&self.staged, &self.written.path).map_err(io_at(&self.written.path))?;
+        let previous = previous.map(|previous| (&previous.path, previous.open()));
+        let (staged, path) = (&self.staged, &self.written.path);
+        match std::fs::rename(staged, path) {
+            // Any user can make a directory of this name. It becomes rubbish of that user's.
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                rustix::fs::renameat_with(CWD, staged, CWD, path, RenameFlags::EXCHANGE).map_err(io::Error::from).map_err(io_at(path))?;
+                tracing::warn!(path = %path.display(), "a user had made a directory in place of the cache");
+                let _ = std::fs::remove_dir(staged);
+            }
+            renamed => renamed.map_err(io_at(path))?,
+        }
         self.is_installed = true;
-        if let Some(previous) = previous {
-            wipe(previous).map_err(io_at(&self.written.path))?;
+        if let Some((path, previous)) = previous {
+            wipe_if_possible(path, previous);
         }
         Ok(())
     }
@@ -128,7 +148,7 @@ impl StagedCache {
 impl Drop for StagedCache {
     fn drop(&mut self) {
         if !self.is_installed {
-            let _ = std::fs::remove_file(&self.staged);
+            let _ = remove_staged(&self.staged);
         }
     }
 }
@@ -136,11 +156,11 @@ impl Drop for StagedCache {
 impl WrittenCache {
     /// Overwrites the tickets and removes the file. A file that the user has put there instead stays.
     pub(super) fn remove(&self) -> Result<(), Error> {
-        let Some(file) = self.open().map_err(io_at(&self.path))? else {
+        if !self.is_in_place().map_err(io_at(&self.path))? {
             tracing::info!(path = %self.path.display(), "the cache was replaced or removed by its user");
             return Ok(());
-        };
-        wipe(file).map_err(io_at(&self.path))?;
+        }
+        wipe_if_possible(&self.path, self.open());
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_at(&self.path)(error)),
             _ => Ok(()),
@@ -149,27 +169,55 @@ impl WrittenCache {
 
     /// Whether nothing is in its place.
     pub(super) fn is_missing(&self) -> bool {
-        std::fs::symlink_metadata(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        open_here(&self.path, OFlags::PATH).is_err_and(|error| error == Errno::NOENT)
+    }
+
+    fn is_in_place(&self) -> io::Result<bool> {
+        Ok(identify(&self.path)?.is_some_and(|found| self.is(&found)))
+    }
+
+    fn is(&self, found: &Metadata) -> bool {
+        found.is_file() && (found.dev(), found.ino()) == (self.device, self.inode)
     }
 
     /// None if another file is there, or none.
     fn open(&self) -> io::Result<Option<File>> {
         let Some(file) = open_regular(&self.path)? else { return Ok(None) };
-        let metadata = file.metadata()?;
-        Ok(((metadata.dev(), metadata.ino()) == (self.device, self.inode)).then_some(file))
+        Ok(self.is(&file.metadata()?).then_some(file))
+    }
+}
+
+/// What is there, without opening it. None if there is nothing, or a user's mount.
+fn identify(path: &Path) -> io::Result<Option<Metadata>> {
+    match open_here(path, OFlags::PATH) {
+        Err(Errno::NOENT | Errno::XDEV) => Ok(None),
+        other => Ok(Some(File::from(other?).metadata()?)),
     }
 }
 
 /// None without a regular file of this name.
 fn open_regular(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::LOOP | rustix::io::Errno::ISDIR | rustix::io::Errno::NXIO) => {
-            return Ok(None);
-        }
+    let file = match open_here(path, OFlags::WRONLY | OFlags::NONBLOCK) {
+        Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO | Errno::XDEV) => return Ok(None),
         other => File::from(other?),
     };
     Ok(file.metadata()?.is_file().then_some(file))
+}
+
+/// Follows no link of this name, and enters no mount on it: a user's file system may never answer.
+fn open_here(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
+    let parent = rustix::fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(parent, name, flags, Mode::empty(), ResolveFlags::NO_XDEV | ResolveFlags::BENEATH)
+}
+
+/// A user who executes the file, or holds a lease on it, prevents that it is opened. It is removed
+/// all the same.
+fn wipe_if_possible(path: &Path, file: io::Result<Option<File>>) {
+    if let Err(error) = file.and_then(|file| file.map_or(Ok(()), wipe)) {
+        tracing::warn!(path = %path.display(), "the tickets are removed, but cannot be overwritten: {error}");
+    }
 }
 
 /// Zeros in place of the tickets, on the disk too.
@@ -194,17 +242,27 @@ mod tests {
         CachePattern::parse(&format!("FILE:{}/krb5cc_%{{uid}}", directory.display())).unwrap()
     }
 
+    /// Staged under a new name.
+    fn stage(pattern: &CachePattern, bytes: &[u8]) -> StagedCache {
+        let (uid, gid) = own_ids();
+        pattern.stage((uid, gid), pattern.new_staged_path(uid).unwrap(), bytes).unwrap()
+    }
+
+    fn recorded(staged: &Path, file: Option<&WrittenCache>, previous: Option<&WrittenCache>) -> UserCache {
+        UserCache { file: file.cloned(), end_s: 0, renew_s: 0, previous: previous.cloned(), staged: Some(staged.to_owned()) }
+    }
+
     #[test]
     fn cache_is_private_and_wiped_when_it_is_replaced_and_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let (pattern, (uid, gid)) = (pattern(directory.path()), own_ids());
-        let first = pattern.stage(uid, gid, b"first tickets").unwrap();
+        let (pattern, (uid, _)) = (pattern(directory.path()), own_ids());
+        let first = stage(&pattern, b"first tickets");
         let old = first.written().clone();
         first.install(None).unwrap();
         let path = directory.path().join(format!("krb5cc_{uid}"));
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         std::fs::hard_link(&path, directory.path().join("link")).unwrap();
-        let second = pattern.stage(uid, gid, b"second tickets").unwrap();
+        let second = stage(&pattern, b"second tickets");
         let new = second.written().clone();
         second.install(Some(&old)).unwrap();
         assert_eq!(std::fs::read(directory.path().join("link")).unwrap(), [0; 13]);
@@ -219,35 +277,38 @@ mod tests {
     #[test]
     fn start_after_a_kill_finishes_or_wipes_the_staged_cache() {
         let directory = tempfile::tempdir().unwrap();
-        let (pattern, (uid, gid)) = (pattern(directory.path()), own_ids());
+        let (pattern, (uid, _)) = (pattern(directory.path()), own_ids());
         let (path, link) = (directory.path().join(format!("krb5cc_{uid}")), directory.path().join("link"));
         let killed_with = |bytes: &[u8]| {
-            let staged = pattern.stage(uid, gid, bytes).unwrap();
-            let written = staged.written().clone();
+            let staged = stage(&pattern, bytes);
+            let killed = (staged.staged.clone(), staged.written().clone());
             std::mem::forget(staged);
-            written
+            killed
         };
-        let first = killed_with(b"first");
-        pattern.finish(uid, Some(&first), None).unwrap();
+        let (staged, first) = killed_with(b"first");
+        pattern.finish(uid, &recorded(&staged, Some(&first), None)).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"first");
         // The state names the second cache, and the first is still in its place.
-        let second = killed_with(b"second");
+        let (staged, second) = killed_with(b"second");
         let mut old = File::open(&path).unwrap();
-        pattern.finish(uid, Some(&second), Some(&first)).unwrap();
+        pattern.finish(uid, &recorded(&staged, Some(&second), Some(&first))).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"second");
         assert_eq!(io::read_to_string(&mut old).unwrap(), "\0\0\0\0\0");
-        // The state does not name the third.
-        killed_with(b"third");
-        let mut staged = File::open(pattern.staged_path(uid)).unwrap();
-        pattern.finish(uid, Some(&second), None).unwrap();
-        assert_eq!(io::read_to_string(&mut staged).unwrap(), "\0\0\0\0\0");
+        // The state names the third cache's staging name only.
+        let (staged, _) = killed_with(b"third");
+        let mut third = File::open(&staged).unwrap();
+        pattern.finish(uid, &recorded(&staged, Some(&second), None)).unwrap();
+        assert_eq!(io::read_to_string(&mut third).unwrap(), "\0\0\0\0\0");
         assert_eq!(std::fs::read(&path).unwrap(), b"second");
-        // A user's hard link to another file is removed, and the file stays.
+        // An earlier release's name: a user's hard link to another file is removed, and the file stays.
         std::fs::write(&link, "precious").unwrap();
-        std::fs::hard_link(&link, pattern.staged_path(uid)).unwrap();
-        pattern.finish(uid, Some(&second), None).unwrap();
+        std::fs::hard_link(&link, pattern.staged_path(uid, "vouch")).unwrap();
+        pattern.finish(uid, &recorded(&staged, Some(&second), None)).unwrap();
         assert_eq!(std::fs::read(&link).unwrap(), b"precious");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
+        // A user's directory of that name stays, and stops nothing.
+        std::fs::create_dir_all(pattern.staged_path(uid, "vouch").join("full")).unwrap();
+        pattern.finish(uid, &recorded(&staged, Some(&second), None)).unwrap();
         assert!(!second.is_missing());
         second.remove().unwrap();
         assert!(second.is_missing());
@@ -256,13 +317,12 @@ mod tests {
     #[test]
     fn files_and_links_of_the_user_are_not_followed() {
         let directory = tempfile::tempdir().unwrap();
-        let (pattern, (uid, gid)) = (pattern(directory.path()), own_ids());
+        let (pattern, (uid, _)) = (pattern(directory.path()), own_ids());
         let victim = directory.path().join("victim");
         std::fs::write(&victim, "precious").unwrap();
         let path = directory.path().join(format!("krb5cc_{uid}"));
         std::os::unix::fs::symlink(&victim, &path).unwrap();
-        std::os::unix::fs::symlink(&victim, directory.path().join(format!(".krb5cc_{uid}.vouch"))).unwrap();
-        let staged = pattern.stage(uid, gid, b"tickets").unwrap();
+        let staged = stage(&pattern, b"tickets");
         let written = staged.written().clone();
         staged.install(None).unwrap();
         assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
@@ -277,6 +337,28 @@ mod tests {
         std::fs::write(&path, "own tickets").unwrap();
         written.remove().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"own tickets");
+    }
+
+    #[test]
+    fn users_tricks_do_not_keep_tickets_in_place_or_out_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (pattern, (uid, _)) = (pattern(directory.path()), own_ids());
+        let path = directory.path().join(format!("krb5cc_{uid}"));
+        // A directory in place of the cache, which cannot be removed.
+        std::fs::create_dir_all(path.join("full")).unwrap();
+        let staged = stage(&pattern, b"tickets");
+        let written = staged.written().clone();
+        staged.install(None).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"tickets");
+        // A program that runs cannot be written to.
+        std::fs::copy("/bin/sleep", &path).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        let mut program = std::process::Command::new(&path).arg("60").spawn().unwrap();
+        let removed = written.remove();
+        program.kill().unwrap();
+        program.wait().unwrap();
+        removed.unwrap();
+        assert!(written.is_missing());
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! All jobs of a user on a node share one cache, because rpc.gssd knows users, not jobs. It is
 //! renewed by the job with the latest deadline, and removed with the last job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -36,6 +37,9 @@ pub(super) struct Accounts {
     pub(super) prologs: BTreeMap<u64, JobId>,
     #[serde(skip)]
     prolog_count: u64,
+    /// Users whose cache could not be removed. It is tried again at the next poll.
+    #[serde(skip)]
+    pub(super) unremoved: BTreeSet<u32>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -53,6 +57,9 @@ pub(super) struct UserCache {
     /// The cache that `file` replaces, for an agent that is killed before it does so.
     #[serde(default)]
     pub(super) previous: Option<WrittenCache>,
+    /// Where the next cache is written before it is put into its place, for the same case.
+    #[serde(default)]
+    pub(super) staged: Option<PathBuf>,
 }
 
 impl Accounts {
@@ -120,7 +127,7 @@ impl Agent {
         accounts.jobs.insert(job.clone(), LocalJob { uid: tickets.uid, deadline_s: tickets.deadline_s });
         let now_s = self.clock.now_s();
         let renew_s = now_s + (tickets.end_s.saturating_sub(now_s) / 2).max(1);
-        let unwritten = UserCache { file: None, end_s: tickets.end_s, renew_s: now_s, previous: None };
+        let unwritten = UserCache { file: None, end_s: tickets.end_s, renew_s: now_s, previous: None, staged: None };
         let current = accounts.caches.entry(tickets.uid).or_insert(unwritten);
         // Another job of the user may have brought tickets that live longer.
         if current.file.is_some() && current.end_s > tickets.end_s {
@@ -130,13 +137,15 @@ impl Agent {
             return self.state.write(&accounts);
         }
         let previous = current.file.clone();
-        if previous.is_none() {
-            // The state names the user before a file is staged, so that the next start looks for it.
-            self.state.write(&accounts)?;
+        // The state names the file before it is there, so that the next start looks for it.
+        let staged = self.pattern.new_staged_path(tickets.uid)?;
+        current.staged = Some(staged.clone());
+        self.state.write(&accounts)?;
+        let staged = self.pattern.stage((user.uid.as_raw(), user.gid.as_raw()), staged, &tickets.cache)?;
+        if let Some(current) = accounts.caches.get_mut(&tickets.uid) {
+            let file = Some(staged.written().clone());
+            *current = UserCache { file, end_s: tickets.end_s, renew_s, previous: previous.clone(), staged: current.staged.take() };
         }
-        let staged = self.pattern.stage(user.uid.as_raw(), user.gid.as_raw(), &tickets.cache)?;
-        let file = Some(staged.written().clone());
-        accounts.caches.insert(tickets.uid, UserCache { file, end_s: tickets.end_s, renew_s, previous: previous.clone() });
         self.state.write(&accounts)?;
         staged.install(previous.as_ref())?;
         self.counters.written();
@@ -169,15 +178,28 @@ impl Agent {
         }
     }
 
-    /// Removes caches of users without a job here.
-    pub(super) fn remove_unused(&self, accounts: &mut Accounts) -> Result<(), Error> {
+    /// Removes caches of users without a job here. One that cannot be removed keeps no other.
+    pub(super) fn remove_unused(&self, accounts: &mut Accounts) {
         for uid in accounts.unused() {
-            if let Some(file) = accounts.caches.get(&uid).and_then(|cache| cache.file.clone()) {
-                file.remove()?;
+            if let Some(file) = accounts.caches.get(&uid).and_then(|cache| cache.file.clone())
+                && let Err(error) = file.remove()
+            {
+                tracing::error!(uid, "{error}; the tickets are not removed");
+                accounts.unremoved.insert(uid);
+            } else {
+                accounts.caches.remove(&uid);
             }
-            accounts.caches.remove(&uid);
         }
-        Ok(())
+    }
+
+    /// Tries again what could not be removed.
+    pub(super) fn retry_removals(&self) -> Result<(), Error> {
+        let mut accounts = self.accounts.lock();
+        if std::mem::take(&mut accounts.unremoved).is_empty() {
+            return Ok(());
+        }
+        self.remove_unused(&mut accounts);
+        self.state.write(&accounts)
     }
 
     /// Ends jobs that are past their deadline, and removes tickets that have ended.
@@ -185,8 +207,8 @@ impl Agent {
         let now_s = self.clock.now_s();
         let mut accounts = self.accounts.lock();
         let overdue: Vec<JobId> = accounts.jobs.iter().filter(|(_, job)| job.deadline_s <= now_s).map(|(id, _)| id.clone()).collect();
-        let ended: Vec<u32> =
-            accounts.caches.iter().filter(|(_, cache)| cache.end_s <= now_s && cache.file.is_some()).map(|(uid, _)| *uid).collect();
+        let ended = accounts.caches.iter().filter(|(_, cache)| cache.end_s <= now_s && cache.file.is_some()).map(|(uid, _)| *uid);
+        let ended: Vec<u32> = ended.filter(|uid| !accounts.unremoved.contains(uid)).collect();
         if overdue.is_empty() && ended.is_empty() {
             return Ok(());
         }
@@ -194,26 +216,32 @@ impl Agent {
             tracing::warn!(%job, "the job is past its deadline; its tickets are removed");
             accounts.remove_job(&job, "past its deadline");
         }
-        self.remove_unused(&mut accounts)?;
+        self.remove_unused(&mut accounts);
         for uid in ended {
-            if let Some(cache) = accounts.caches.get_mut(&uid)
-                && let Some(file) = cache.file.take()
-            {
-                tracing::error!(uid, "the tickets have ended and could not be renewed; they are removed");
+            let Some(file) = accounts.caches.get(&uid).and_then(|cache| cache.file.clone()) else { continue };
+            tracing::error!(uid, "the tickets have ended and could not be renewed; they are removed");
+            if let Err(error) = file.remove() {
+                tracing::error!(uid, "{error}; the tickets are not removed");
+                accounts.unremoved.insert(uid);
+            } else if let Some(cache) = accounts.caches.get_mut(&uid) {
                 self.counters.lapsed();
-                file.remove()?;
+                cache.file = None;
             }
         }
         self.state.write(&accounts)
     }
 
-    /// After a start: files that an earlier agent has not put into place.
+    /// After a start: files that an earlier agent has not put into place. What a user has done to one
+    /// of them must not keep the agent from its work for all others.
     pub(super) fn remove_leftovers(&self) -> Result<(), Error> {
         let mut accounts = self.accounts.lock();
-        for (uid, cache) in &accounts.caches {
-            self.pattern.finish(*uid, cache.file.as_ref(), cache.previous.as_ref())?;
+        for (uid, cache) in &mut accounts.caches {
+            if let Err(error) = self.pattern.finish(*uid, cache) {
+                tracing::error!(uid, "{error}; the tickets are written again");
+                cache.renew_s = 0;
+            }
         }
-        self.remove_unused(&mut accounts)?;
+        self.remove_unused(&mut accounts);
         self.state.write(&accounts)
     }
 }
@@ -232,7 +260,7 @@ mod tests {
         for (job, deadline_s) in [("1", 100), ("2", 300), ("3", 200)] {
             accounts.jobs.insert(id(job), LocalJob { uid: 1000, deadline_s });
         }
-        accounts.caches.insert(1000, UserCache { file: None, end_s: 60, renew_s: 30, previous: None });
+        accounts.caches.insert(1000, UserCache { file: None, end_s: 60, renew_s: 30, previous: None, staged: None });
         assert_eq!(accounts.due(29), []);
         assert_eq!(accounts.due(30), [(1000, id("2"))]);
         accounts.retry_later(1000, 30);

@@ -16,7 +16,10 @@ use vouch_gss_mit::MitAcceptor;
 
 use super::{Agent, Broker};
 use crate::channel::{Channel, ChannelError};
-use crate::limits::{ADDRESS_SHARE, ANSWER_TIMEOUT, CONNECTION_TIMEOUT, CONTROL_LEN_MAX, LOCAL_CONNECTION_COUNT_MAX, REQUEST_LEN_MAX};
+use crate::limits::{
+    ADDRESS_SHARE, ANSWER_TIMEOUT, CONNECTION_TIMEOUT, CONTROL_LEN_MAX, LOCAL_CONNECTION_COUNT_MAX, OTHER_CONNECTION_COUNT_MAX,
+    REQUEST_LEN_MAX,
+};
 use crate::wire::{Reply, Request};
 use crate::{Error, SERVICE};
 
@@ -55,7 +58,7 @@ impl Broker {
             listener.set_nonblocking(true).map_err(failed)?;
         }
         listeners.scheduler.set_nonblocking(true).map_err(failed)?;
-        let local = Slots::new(LOCAL_CONNECTION_COUNT_MAX);
+        let (local, others) = (Slots::new(LOCAL_CONNECTION_COUNT_MAX), Slots::new(OTHER_CONNECTION_COUNT_MAX));
         let log = Arc::new(RefusalLog::default());
         let of_addresses = AddressSlots::new(self.config.limits.connection_count_max.div_ceil(ADDRESS_SHARE));
         let mut expired = Instant::now();
@@ -83,6 +86,9 @@ impl Broker {
                 && let Ok((socket, _)) = listeners.scheduler.accept()
             {
                 is_idle = false;
+                // Any user may connect, to be told why not. Such connections take no place of the scheduler's.
+                let is_scheduler = socket_peercred(&socket).is_ok_and(|peer| self.is_scheduler(peer.uid.as_raw()));
+                let Some(slot) = (if is_scheduler { Some(slot) } else { others.take() }) else { continue };
                 let broker = self.clone();
                 start(move || {
                     let _slot = slot;

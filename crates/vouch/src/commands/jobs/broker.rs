@@ -51,7 +51,8 @@ pub(super) struct Args {
     /// Directory of the registered jobs.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/vouch-jobs")]
     state: PathBuf,
-    /// Directory where `vouch jobs end` notes the ends of jobs while the broker is away.
+    /// Directory where `vouch jobs end` notes the ends of jobs while the broker is away. Only root and the
+    /// group of --scheduler may write there.
     #[arg(long, value_name = "DIR", default_value = SPOOL)]
     spool: PathBuf,
     /// Realm of the users; by default the broker's.
@@ -135,13 +136,15 @@ fn config(args: &Args) -> Outcome<BrokerConfig> {
     if args.service.len() > SERVICE_COUNT_MAX {
         return Err(Failure::input("--service", format!("at most {SERVICE_COUNT_MAX}")));
     }
+    let schedulers: Vec<_> = args.scheduler.iter().filter_map(|name| account(name)).collect();
     let domain = args.node_domain.clone().unwrap_or_else(|| host.split_once('.').map_or("", |(_, domain)| domain).to_owned());
     Ok(BrokerConfig {
         keytab: args.keytab.clone(),
         services: all(&args.service)?,
         realm: args.realm.clone().unwrap_or_else(|| realm.to_owned()),
         user_domains: args.user_domain.clone(),
-        scheduler_uids: args.scheduler.iter().filter_map(|name| uid(name)).collect(),
+        scheduler_uids: schedulers.iter().map(|(uid, _)| *uid).collect(),
+        scheduler_group: schedulers.iter().find_map(|(_, group)| *group),
         nodes: NodePrincipals { realm: realm.to_owned(), domain, shared: all(&args.shared_node_principal)? },
         state: args.state.clone(),
         spool: args.spool.clone(),
@@ -157,16 +160,21 @@ fn config(args: &Args) -> Outcome<BrokerConfig> {
     })
 }
 
-/// None for a user that this host does not have: a broker without Slurm.
-fn uid(name: &str) -> Option<u32> {
-    if let Ok(uid) = name.parse() {
-        return Some(uid);
+/// User and group. None for a user that this host does not have: a broker without Slurm.
+fn account(name: &str) -> Option<(u32, Option<u32>)> {
+    let number = name.parse().ok();
+    let found = match number {
+        Some(uid) => nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)),
+        None => nix::unistd::User::from_name(name),
+    };
+    match (found.ok().flatten(), number) {
+        (Some(user), _) => Some((user.uid.as_raw(), Some(user.gid.as_raw()))),
+        (None, Some(uid)) => Some((uid, None)),
+        (None, None) => {
+            tracing::warn!(user = name, "the user of --scheduler is unknown on this host");
+            None
+        }
     }
-    let found = nix::unistd::User::from_name(name).ok().flatten();
-    if found.is_none() {
-        tracing::warn!(user = name, "the user of --scheduler is unknown on this host");
-    }
-    found.map(|user| user.uid.as_raw())
 }
 
 fn trail(args: &AuditArgs, halted: Arc<AtomicBool>) -> Outcome<Option<Trail>> {
