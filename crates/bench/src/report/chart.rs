@@ -32,10 +32,12 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
     let all = || series.iter().flat_map(|line| &line.points);
     let x = Scale::of(all().map(|point| point.x), axes.log_x, (LEFT, WIDTH - RIGHT));
     let y = Scale::of(all().flat_map(|point| [point.low, point.y, point.high]), axes.log_y, (HEIGHT - BOTTOM, TOP));
-    let mut svg = svg_open(axes.title, HEIGHT);
+    let shown: Vec<&Line> = series.iter().filter(|line| !line.points.is_empty()).collect();
+    let legend = legend(&shown);
+    let rows = legend.last().map_or(0, |(_, row)| row + 1);
+    let mut svg = svg_open(axes.title, HEIGHT + rows as f64 * LABEL_HEIGHT);
     draw_axes(&mut svg, axes, &x, &y);
-    let mut labels: Vec<(f64, usize, &str)> = Vec::new();
-    for line in series.iter().filter(|line| !line.points.is_empty()) {
+    for line in &shown {
         let path: Vec<String> = line.points.iter().map(|point| format!("{:.1},{:.1}", x.at(point.x), y.at(point.y))).collect();
         let _ = write!(svg, "<polyline class=\"line s{}\" points=\"{}\"/>", line.look % STYLES, path.join(" "));
         for point in &line.points {
@@ -57,13 +59,35 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
                 shape(line.look, cx, cy)
             );
         }
-        if let Some(last) = line.points.last() {
-            labels.push((y.at(last.y), line.look, &line.label));
-        }
     }
-    end_labels(&mut svg, labels);
+    for (line, (x, row)) in shown.iter().zip(legend) {
+        let (x, y) = (x + 6.0, HEIGHT + row as f64 * LABEL_HEIGHT + 6.0);
+        let _ = write!(
+            svg,
+            "<g class=\"dot s{}\">{}</g><text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            line.look % STYLES,
+            shape(line.look, x, y),
+            x + 10.0,
+            y + 4.0,
+            escape(&line.label)
+        );
+    }
     svg.push_str("</svg>");
     svg
+}
+
+/// Place and row of each label, from left to right below the plot.
+fn legend(lines: &[&Line]) -> Vec<(f64, usize)> {
+    let (mut x, mut row) = (LEFT, 0);
+    let place = |line: &&Line| {
+        let len = line.label.chars().count() as f64 * CHAR_WIDTH + 32.0;
+        if x > LEFT && x + len > WIDTH {
+            (x, row) = (LEFT, row + 1);
+        }
+        x += len;
+        (x - len, row)
+    };
+    lines.iter().map(place).collect()
 }
 
 fn draw_axes(svg: &mut String, axes: &Axes<'_>, x: &Scale, y: &Scale) {
@@ -87,25 +111,6 @@ fn draw_axes(svg: &mut String, axes: &Axes<'_>, x: &Scale, y: &Scale) {
         escape(axes.x)
     );
     let _ = write!(svg, "<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>", TOP - 12.0, escape(axes.y));
-}
-
-fn end_labels(svg: &mut String, mut labels: Vec<(f64, usize, &str)>) {
-    labels.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut below = TOP - LABEL_HEIGHT;
-    let room = HEIGHT - BOTTOM - labels.len() as f64 * LABEL_HEIGHT;
-    for (at, (y, look, label)) in labels.into_iter().enumerate() {
-        below = (below + LABEL_HEIGHT).max(y.min(room + (at as f64 + 1.0) * LABEL_HEIGHT));
-        let (x, y) = (WIDTH - RIGHT + 12.0, below);
-        let _ = write!(
-            svg,
-            "<g class=\"dot s{}\">{}</g><text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            look % STYLES,
-            shape(look, x, y),
-            x + 10.0,
-            y + 4.0,
-            escape(label)
-        );
-    }
 }
 
 pub(super) struct Bar {
@@ -269,19 +274,20 @@ fn shape(look: usize, x: f64, y: f64) -> String {
 }
 
 pub(super) const STYLES: usize = 8;
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 360.0;
+/// Narrow enough for a telephone: text stays readable when the drawing is scaled to its width.
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 64.0;
-const RIGHT: f64 = 150.0;
+const RIGHT: f64 = 16.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 52.0;
 const LABEL_HEIGHT: f64 = 18.0;
 const BAR: f64 = 22.0;
 const GAP: f64 = 8.0;
-const BAR_LEFT: f64 = 150.0;
+const BAR_LEFT: f64 = 110.0;
 
 const CHAR_WIDTH: f64 = 6.8;
-const BAR_RIGHT: f64 = 130.0;
+const BAR_RIGHT: f64 = 120.0;
 
 #[cfg(test)]
 mod tests {

@@ -21,6 +21,9 @@ pub struct Contents {
     /// From the page to the directory of the contents.
     links: String,
     runs: BTreeMap<String, Source>,
+    /// For readers who decide: a question, its answer, and the number of the document that shows it
+    /// from 1.
+    summary: Vec<(String, String, usize)>,
     documents: Vec<Document>,
 }
 
@@ -109,7 +112,9 @@ impl Contents {
         }
         let began = runs.values().map(|run| run.began.as_str()).max().unwrap_or_default();
         let mut page = begin(&self.title, began);
-        let _ = write!(page, "<p class=\"lead\">{}</p>\n<nav><ol>\n", escape(&self.lead));
+        let _ = write!(page, "<p class=\"lead\">{}</p>\n", escape(&self.lead));
+        self.summary(&mut page)?;
+        page.push_str("<nav><h2>Documents</h2>\n<ol>\n");
         for (number, document) in self.documents.iter().enumerate() {
             let _ = writeln!(page, "<li><a href=\"#document-{number}\">{}</a>\n<ul>", escape(&document.title));
             for (at, figure) in document.figures.iter().enumerate() {
@@ -138,15 +143,37 @@ impl Contents {
         Ok(page)
     }
 
+    fn summary(&self, page: &mut String) -> Result<(), Error> {
+        page.push_str("<section class=\"summary\">\n<h2>Summary</h2>\n<table class=\"plain\">\n<thead><tr><th>question</th><th>answer</th></tr></thead>\n<tbody>\n");
+        for (question, answer, document) in &self.summary {
+            let number = document.checked_sub(1).filter(|number| *number < self.documents.len());
+            let number = number.ok_or_else(|| Error::Input(format!("the summary names document {document}, which the contents lack")))?;
+            let _ = writeln!(
+                page,
+                "<tr><th>{}</th><td>{} <a href=\"#document-{number}\">Figures</a></td></tr>",
+                escape(question),
+                escape(answer)
+            );
+        }
+        page.push_str("</tbody>\n</table>\n</section>\n");
+        Ok(())
+    }
+
     fn figure(&self, figure: &Figure, runs: &BTreeMap<String, Run>, page: &mut String) -> Result<(), Error> {
         let mut before = "";
-        for plots in &figure.plots {
+        for (at, plots) in figure.plots.iter().enumerate() {
+            if at == 1 {
+                let _ = writeln!(page, "<details><summary>More charts ({})</summary>", figure.plots.len() - 1);
+            }
             let (source, run) = self.run(&plots.run, runs)?;
             if before != plots.run {
                 self.source(source, run, page);
             }
             before = &plots.run;
             plots.draw(run, page)?;
+        }
+        if figure.plots.len() > 1 {
+            page.push_str("</details>\n");
         }
         for table in &figure.tables {
             table.write(page);
@@ -294,7 +321,7 @@ mod tests {
     use super::super::tests::steps;
     use super::*;
 
-    const CONTENTS: &str = r#"{"title": "T", "lead": "L", "links": "../b/", "runs": {"first": {"file": "runs/x.json", "about": "A.",
+    const CONTENTS: &str = r#"{"title": "T", "lead": "L", "links": "../b/", "summary": [["Q?", "Answer.", 1]], "runs": {"first": {"file": "runs/x.json", "about": "A.",
         "labels": {"b": "other"}, "explained": [{"note": "NOTEMPTY", "why": "Left behind."}]}}, "documents": [{"title": "D", "figures": [
         {"title": "F", "says": "S.", "plots": [{"run": "first", "panels": ["p"]}], "tables": [{"head": ["h"], "rows": [["<c>"]], "about": "W."}]}],
         "not_shown": [["what", "why"]]}]}"#;
@@ -308,9 +335,17 @@ mod tests {
     #[test]
     fn page_has_figures_reasons_and_explained_notes() {
         let page = page(CONTENTS).expect("all names are known");
-        for text in
-            ["<h1>D</h1>", "<h2>F</h2>", "&lt;c&gt;", "../b/runs/x.txt", "<dt>what</dt><dd>why</dd>", "Left behind.", ">noisy<", "other"]
-        {
+        for text in [
+            "<h1>D</h1>",
+            "<h2>F</h2>",
+            "Answer. <a href=\"#document-0\">",
+            "&lt;c&gt;",
+            "../b/runs/x.txt",
+            "<dt>what</dt><dd>why</dd>",
+            "Left behind.",
+            ">noisy<",
+            "other",
+        ] {
             assert!(page.contains(text), "{text}: {page}");
         }
         assert!(!page.contains("NOTEMPTY"), "{page}");
@@ -318,7 +353,12 @@ mod tests {
 
     #[test]
     fn unknown_run_panel_and_field_are_refused() {
-        for (from, to) in [(r#""run": "first""#, r#""run": "second""#), (r#"["p"]"#, r#"["q"]"#), (r#""says""#, r#""sais""#)] {
+        for (from, to) in [
+            (r#""run": "first""#, r#""run": "second""#),
+            (r#"["p"]"#, r#"["q"]"#),
+            (r#""says""#, r#""sais""#),
+            (r#""Answer.", 1"#, r#""Answer.", 2"#),
+        ] {
             page(&CONTENTS.replacen(from, to, 1)).expect_err(to);
         }
     }

@@ -55,9 +55,10 @@ pub(super) fn begin(title: &str, began: &str) -> String {
 }
 
 fn body(run: &Run, prefix: &str, page: &mut String) {
-    warnings(run, page);
+    caveats(run, page);
     glance(run, page);
     delta_table(run, page);
+    notes(run, page);
     let mut workload = "";
     for (of, panel, results) in run.panels() {
         if of != workload {
@@ -135,57 +136,64 @@ fn lead(run: &Run) -> String {
     }
 }
 
-fn warnings(run: &Run, page: &mut String) {
-    let mut lines: Vec<String> = run.notes.clone();
+/// What makes a whole run doubtful stands before its figures.
+fn caveats(run: &Run, page: &mut String) {
     if run.interrupted {
-        lines.insert(0, "The run was interrupted. These are the results until then.".into());
+        page.push_str("<p class=\"note\">The run was interrupted. These are the results until then.</p>\n");
     }
     if run.quick {
-        lines.push("Quick run (--quick): small sizes, three rounds. Use a full run for decisions.".into());
-    }
-    for line in lines {
-        let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(&line));
+        page.push_str("<p class=\"note\">Quick run (--quick): small sizes, three rounds. Use a full run for decisions.</p>\n");
     }
 }
 
-fn glance(run: &Run, page: &mut String) {
-    let workloads: Vec<&str> = run.results.iter().fold(Vec::new(), |mut seen, result| {
-        if !seen.contains(&result.workload.as_str()) {
-            seen.push(&result.workload);
-        }
-        seen
-    });
-    if run.subjects.len() < 2 || workloads.is_empty() {
+fn notes(run: &Run, page: &mut String) {
+    if run.notes.is_empty() {
         return;
     }
-    page.push_str("<section class=\"glance\">\n<h2>At a glance</h2>\n<p>Speed relative to the baseline: the median of all cases of a workload, and the slowest case.</p>\n<table>\n<thead><tr><th></th>");
-    let several = run.baselines(&run.results).len() > 1;
-    workloads.iter().for_each(|workload| {
-        let of = run.baselines(run.results.iter().filter(|result| result.workload == *workload)).join(" or ");
-        let against = if several { format!(" <small>against {}</small>", escape(&of)) } else { String::new() };
-        let _ = write!(page, "<th>{}{against}</th>", escape(workload));
-    });
-    page.push_str("</tr></thead>\n<tbody>\n");
-    let compared = |result: &CaseResult, label: &str| Some((result.of(label)?.ratio?, result.baseline(run) != label)).filter(|of| of.1);
-    for about in run.subjects.iter().filter(|about| run.results.iter().any(|result| compared(result, &about.label).is_some())) {
-        let _ = write!(page, "<tr><th>{}</th>", escape(&about.label));
-        for workload in &workloads {
-            // Open-loop loads below the knee have the same rate under every flavour.
-            let of = run.results.iter().filter(|result| result.workload == *workload && (result.workload != "iops" || result.x.is_none()));
-            let ratios: Vec<(f64, &str)> =
-                of.filter_map(|result| Some((compared(result, &about.label)?.0.median, result.name.as_str()))).collect();
-            let slowest = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0));
-            match slowest {
-                None => page.push_str("<td>–</td>"),
-                Some((worst, name)) => {
-                    let middle = statistics::median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
-                    let _ = write!(page, "<td><b>{middle:.2}</b> <small>worst {worst:.2}, {}</small></td>", escape(name));
-                }
-            }
-        }
-        page.push_str("</tr>\n");
+    let count = if run.notes.len() == 1 { "1 warning".into() } else { format!("{} warnings", run.notes.len()) };
+    let _ = writeln!(page, "<details class=\"note\"><summary>{count} of this run</summary>");
+    for note in &run.notes {
+        let _ = writeln!(page, "<p>{}</p>", escape(note));
     }
-    page.push_str("</tbody>\n</table>\n</section>\n");
+    page.push_str("</details>\n");
+}
+
+/// One row for each subject and workload that have a ratio.
+fn glance(run: &Run, page: &mut String) {
+    let mut rows = String::new();
+    let mut workloads: Vec<&str> = Vec::new();
+    for result in &run.results {
+        if !workloads.contains(&result.workload.as_str()) {
+            workloads.push(&result.workload);
+        }
+    }
+    for workload in workloads {
+        // Open-loop loads below the knee have the same rate under every flavour.
+        let results: Vec<&CaseResult> =
+            run.results.iter().filter(|result| result.workload == workload && (result.workload != "iops" || result.x.is_none())).collect();
+        let baselines = run.baselines(results.iter().copied()).join(" or ");
+        for about in &run.subjects {
+            let compared = results.iter().filter(|result| result.baseline(run) != about.label);
+            let ratios: Vec<(f64, &str)> =
+                compared.filter_map(|result| Some((result.of(&about.label)?.ratio?.median, result.name.as_str()))).collect();
+            let Some((worst, name)) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
+            let middle = statistics::median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
+            let _ = writeln!(
+                rows,
+                "<tr><th>{} <small>{}, against {}</small></th><td><b>{middle:.2}</b></td><td>{worst:.2} <small>{}</small></td></tr>",
+                escape(&about.label),
+                escape(workload),
+                escape(&baselines),
+                escape(name)
+            );
+        }
+    }
+    if !rows.is_empty() {
+        let _ = write!(
+            page,
+            "<section class=\"glance\">\n<h2>At a glance</h2>\n<p>Speed relative to the baseline: the median of all cases of a workload, and the slowest case.</p>\n<table>\n<thead><tr><th></th><th>median</th><th>slowest case</th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</section>\n"
+        );
+    }
 }
 
 fn delta_table(run: &Run, page: &mut String) {
@@ -206,7 +214,7 @@ pub(super) fn delta_rows(run: &Run, page: &mut String) {
     let of_it: Vec<&CaseResult> = run.results.iter().filter(|result| result.workload == "concurrency").collect();
     let _ = write!(
         page,
-        "<p>Against {}: added latency with one call at a time, and lost throughput with many calls (negative: gained); in brackets: {}.</p>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th>",
+        "<p>Against {}: added latency with one call at a time, and lost throughput with many calls (negative: gained); in brackets: {}.</p>\n<div class=\"wide\"><table class=\"deltas\">\n<thead><tr><th>case</th>",
         escape(&run.baselines(of_it.iter().copied()).join(", ")),
         escape(&confidence(&of_it))
     );
@@ -327,7 +335,7 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
     let others = super::table::other_names(results);
     let _ = write!(
         page,
-        "<details><summary>Figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>on</th><th>median</th><th>within ({confidence})</th><th>ratio</th><th>p50</th><th>p50 within</th><th>p50 ratio</th><th>p99</th><th>p99 within</th><th>p99 ratio</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors, unsent</th>",
+        "<details><summary>Figures</summary>\n<div class=\"wide\"><table class=\"deltas\">\n<thead><tr><th>case</th><th>on</th><th>median</th><th>within ({confidence})</th><th>ratio</th><th>p50</th><th>p50 within</th><th>p50 ratio</th><th>p99</th><th>p99 within</th><th>p99 ratio</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors, unsent</th>",
         confidence = escape(&confidence(results))
     );
     others.iter().for_each(|name| page.push_str(&format!("<th>{}</th>", escape(name))));
