@@ -65,7 +65,7 @@ impl Responder {
             RequestedRanges::Parts(_) => (StatusCode::PARTIAL_CONTENT, kind.to_owned()),
             RequestedRanges::Unsatisfiable => {
                 let problem = Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("the file has {} bytes", blob.size));
-                let mut response = problem_response(&problem, request.headers);
+                let mut response = problem_response(&problem, request.headers, request.target.depth);
                 response.headers_mut().insert(CONTENT_RANGE, header(&format!("bytes */{}", blob.size)));
                 return Ok(response);
             }

@@ -29,7 +29,7 @@ impl DirectoryPage<'_> {
             self.entries.sort_by_key(|entry| !entry.inode.is_directory());
         }
         let path = self.target.path();
-        let shown = if path.is_empty() { self.tree.host().to_owned() } else { vouch_daemon::printable::printable(&path) };
+        let title = format!("/{} - {} - verified tree", vouch_daemon::printable::printable(&path), self.tree.host());
         let mut main = String::from("<header>\n<h1>");
         self.crumbs(&mut main);
         main.push_str("</h1>\n");
@@ -41,7 +41,7 @@ impl DirectoryPage<'_> {
         }
         main.push_str("</main>\n");
         self.footer(&mut main);
-        html::page(&shown, &main)
+        html::page(&title, &main)
     }
 
     fn crumbs(&self, out: &mut String) {
@@ -202,18 +202,24 @@ pub(crate) fn revisions_page(tree: &TreeName, revisions: &[std::sync::Arc<Revisi
     main.push_str(
         "</tbody>\n</table>\n</main>\n<footer>\n<p class=\"more\"><a href=\"?format=json\">This list as JSON</a></p>\n</footer>\n",
     );
-    html::page("Revisions", &main)
+    html::page(&format!("Revisions - {} - verified tree", tree.host()), &main)
 }
 
-pub(crate) fn problem_page(problem: &Problem) -> String {
+/// `depth` as in `problem_response`. The link is relative, so that a reverse proxy may add a path of
+/// its own.
+pub(crate) fn problem_page(problem: &Problem, depth: usize) -> String {
+    let root = if depth == 0 { "./".to_owned() } else { "../".repeat(depth.min(DEPTH_MAX)) };
     let main = format!(
-        "<header>\n<h1>{}</h1>\n</header>\n<main>\n<p>{}.</p>\n<p class=\"facts\">Status {}</p>\n</main>\n",
+        "<header>\n<h1>{}</h1>\n</header>\n<main>\n<p>{}.</p>\n<p class=\"facts\">Status {}</p>\n<p><a href=\"{root}\">Top of the tree</a> · <a href=\"{root}@revisions\">Revisions</a></p>\n</main>\n",
         Text(problem.title()),
         Text(capitalized(&problem.reason)),
         problem.status.as_u16()
     );
     html::page(problem.title(), &main)
 }
+
+/// Directories of a path whose error page links to the tree; beyond it the link leads nowhere.
+const DEPTH_MAX: usize = 1024;
 
 fn capitalized(text: &str) -> String {
     let mut chars = text.chars();

@@ -48,7 +48,10 @@ impl Responder {
         let answered = tokio::time::timeout(self.deadline, self.answer(request)).await.unwrap_or_else(|_| Err(late()));
         let (mut response, log) = match answered {
             Ok(response) => (response, None),
-            Err(problem) => (problem_response(&problem, request.headers()), problem.log),
+            Err(problem) => {
+                let depth = request.uri().path().bytes().skip(1).filter(|byte| *byte == b'/').count();
+                (problem_response(&problem, request.headers(), depth), problem.log)
+            }
         };
         let headers = response.headers_mut();
         headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
@@ -223,12 +226,13 @@ impl Responder {
     }
 }
 
-pub(crate) fn problem_response(problem: &Problem, headers: &HeaderMap) -> Response<Body> {
+/// The requested path has `depth` directories, which lie above the page's link to the tree.
+pub(crate) fn problem_response(problem: &Problem, headers: &HeaderMap, depth: usize) -> Response<Body> {
     let mut response = if wants_json(headers, &Query::default()) {
         let answer = ErrorAnswer { status: problem.status.as_u16(), error: &problem.reason };
         with_type(full(json::text(&answer) + "\n"), "application/json")
     } else if accepts(headers, "text/html") {
-        with_type(full(problem_page(problem)), "text/html; charset=utf-8")
+        with_type(full(problem_page(problem, depth)), "text/html; charset=utf-8")
     } else {
         with_type(full(format!("{}\n", problem.reason)), "text/plain; charset=utf-8")
     };
