@@ -1,11 +1,12 @@
 //! Options shared by all subcommands, and the list of subcommands.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
-use crate::exit::Outcome;
+use crate::exit::{EXIT_STATUS, Outcome};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -22,27 +23,7 @@ use crate::exit::Outcome;
                   vouch serve --db /srv/db                                      on each replica\n  \
                   vouch mount @host.example,HOSTID /mnt                         on each client\n\n\
                   `vouch help COMMAND` explains one command; the exit codes are the same for all of them.",
-    after_long_help = concat!(
-        "First steps:\n",
-        "  vouch keygen --out keys                                        make the keys (once)\n",
-        "  vouch publish /srv/tree --db /srv/db --keys keys --location host.example\n",
-        "                                                                 sign a directory\n",
-        "  vouch serve --db /srv/db                                       on each replica\n",
-        "  vouch mount @host.example,HOSTID /mnt                          on each client\n",
-        "\n",
-        "Exit codes (the same for all commands):\n",
-        "    0  done\n",
-        "    1  differences found, or verification failed\n",
-        "    2  invalid command line\n",
-        "    3  bad input or configuration\n",
-        "    4  not found: the tree, a path in it, or a database\n",
-        "    5  refused: signature, expiry, revocation or rollback\n",
-        "    6  no replica reachable in time\n",
-        "    7  input/output error on this machine\n",
-        "    8  busy: another writer holds the database\n",
-        "    9  incomplete: part of a measurement failed, and the rest was done\n",
-        "  130  interrupted\n",
-    ),
+    after_long_help = after_long_help(),
     propagate_version = true,
     disable_help_subcommand = false,
     max_term_width = 100
@@ -52,6 +33,20 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+fn after_long_help() -> String {
+    let first_steps = concat!(
+        "First steps:\n",
+        "  vouch keygen --out keys                                        make the keys (once)\n",
+        "  vouch publish /srv/tree --db /srv/db --keys keys --location host.example\n",
+        "                                                                 sign a directory\n",
+        "  vouch serve --db /srv/db                                       on each replica\n",
+        "  vouch mount @host.example,HOSTID /mnt                          on each client\n",
+        "\n",
+        "Exit codes (the same for all commands):\n",
+    );
+    EXIT_STATUS.iter().fold(first_steps.to_owned(), |text, (code, meaning)| text + &format!("  {:>3}  {meaning}\n", *code as i32))
 }
 
 /// For completions, man pages and tests.
@@ -87,6 +82,10 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object on each line, for log collectors.
     Json,
+}
+
+pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write an IP address and a port: 192.0.2.1:4340, or [::]:4340 for all addresses".to_owned())
 }
 
 macro_rules! subcommands {
@@ -156,6 +155,14 @@ mod tests {
     #[test]
     fn definitions_are_consistent() {
         super::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_addresses_name_the_form() {
+        for listen in [":4340", "4340", "localhost:4340", "127.0.0.1"] {
+            let error = super::Cli::try_parse_from(["vouch", "serve", "--db", "db", "--listen", listen]).expect_err(listen);
+            assert!(error.to_string().contains("[::]:4340"), "{error}");
+        }
     }
 
     #[test]

@@ -29,12 +29,24 @@ pub(crate) enum Code {
     Interrupted = 130,
 }
 
+/// Exit status of all commands, for the help and the manual pages.
+pub(crate) const EXIT_STATUS: [(Code, &str); 11] = [
+    (Code::Success, "done"),
+    (Code::Differs, "differences found, or verification failed"),
+    (Code::Usage, "invalid command line"),
+    (Code::BadInput, "bad input or configuration"),
+    (Code::NotFound, "not found: the tree, a path in it, or a database"),
+    (Code::Refused, "refused: signature, expiry, revocation or rollback"),
+    (Code::Unreachable, "no replica reachable in time"),
+    (Code::LocalIo, "input/output error on this machine"),
+    (Code::Busy, "busy: another writer holds the database"),
+    (Code::Incomplete, "incomplete: part of a measurement failed, and the rest was done"),
+    (Code::Interrupted, "interrupted"),
+];
+
 impl Code {
     pub(crate) fn from_number(number: i32) -> Option<Code> {
-        use Code::{BadInput, Busy, Differs, Incomplete, Interrupted, LocalIo, NotFound, Refused, Success, Unreachable, Usage};
-        [Success, Differs, Usage, BadInput, NotFound, Refused, Unreachable, LocalIo, Busy, Incomplete, Interrupted]
-            .into_iter()
-            .find(|code| *code as i32 == number)
+        EXIT_STATUS.iter().map(|(code, _)| *code).find(|code| *code as i32 == number)
     }
 }
 

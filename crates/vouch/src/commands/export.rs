@@ -57,7 +57,7 @@ pub(crate) struct Args {
     options: String,
     /// Address to listen on; may be repeated. Without it, the sockets of the service manager
     /// (systemd.socket(5)), else 127.0.0.1:2049.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     listen: Vec<SocketAddr>,
     /// Address of this server that clients may use together with the one that they mounted from
     /// (session trunking: the options trunkdiscovery and max_connect of nfs(5)); may be repeated.
@@ -182,7 +182,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = when::parse_duration)]
     stall_max: Duration,
     /// Address of the metrics and health page.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     metrics: Option<SocketAddr>,
     /// Protect Kerberos messages by narrower instructions than this CPU has, to measure what they
     /// gain: plain, aes-ni, avx2, vaes-256, avx-512, vaes-512 or armv8.

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     name: OsString,
     /// Address to listen on; may be repeated. Without it, the sockets of the service manager
     /// (systemd.socket(5)), else [::]:8080.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     listen: Vec<SocketAddr>,
     /// Certificate and its issuers in PEM: serve HTTPS.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Address of the metrics and health page.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     metrics: Option<SocketAddr>,
     /// Most connections.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max as u32, value_parser = clap::value_parser!(u32).range(1..))]

@@ -90,7 +90,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
     passthrough: PassthroughArg,
     /// Address of the metrics and health page. The same is on the status socket, see vouch-status(1).
-    #[arg(long, alias = "audit-metrics", value_name = "ADDR:PORT")]
+    #[arg(long, alias = "audit-metrics", value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     audit: AuditArgs,

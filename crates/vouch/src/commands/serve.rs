@@ -31,7 +31,7 @@ pub(crate) struct Args {
     db: Vec<PathBuf>,
     /// Address to listen on; may be repeated. Without it, the sockets of the service manager
     /// (systemd.socket(5)), else [::]:4340.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     listen: Vec<SocketAddr>,
     /// Certificate chain (PEM) for TLS on the same addresses: for HTTPS, and for clients with
     /// `--replica tls://HOST`. Read at the start.
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "tls_cert")]
     tls_only: bool,
     /// Address of the metrics and health page.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     metrics: Option<SocketAddr>,
     /// Threads; the default is one for each core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]

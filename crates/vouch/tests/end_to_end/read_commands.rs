@@ -190,7 +190,7 @@ fn closed_output_pipe_is_no_error() {
 }
 
 #[test]
-fn completions_help_and_committed_man_pages_match_the_parser() {
+fn completions_help_and_man_pages_match_the_parser() {
     let world = TestSite::new();
     for shell in ["bash", "zsh", "fish"] {
         assert!(world.run_ok(["completions", shell]).contains("publish"));
@@ -199,10 +199,17 @@ fn completions_help_and_committed_man_pages_match_the_parser() {
     assert!(help.contains("Examples:") && help.contains("--location"), "{help}");
     assert!(world.run_ok(["--help"]).contains("Exit codes"));
     world.run_ok(["man", "--out", "man"]);
-    let committed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
     for entry in std::fs::read_dir(world.path("man")).expect("pages").filter_map(Result::ok) {
-        let name = entry.file_name();
-        let same = std::fs::read(committed.join(&name)).is_ok_and(|page| std::fs::read(entry.path()).is_ok_and(|fresh| fresh == page));
-        assert!(same, "docs/man/{} is out of date; run: vouch man --out docs/man", name.display());
+        let page = std::fs::read_to_string(entry.path()).expect("a page");
+        let sections = ["NAME", "SYNOPSIS", "DESCRIPTION", "FILES", "EXIT STATUS", "SEE ALSO"];
+        let is_configuration = entry.file_name() == "vouch.toml.5";
+        for section in sections.into_iter().filter(|section| !is_configuration || !["FILES", "EXIT STATUS"].contains(section)) {
+            assert!(
+                page.lines().any(|line| line == format!(".SH {section}") || line == format!(".SH \"{section}\"")),
+                "{entry:?}: {section}"
+            );
+        }
     }
+    let configuration = world.run_ok(["man", "vouch.toml"]);
+    assert!(configuration.contains("TABLE [serve]") && configuration.contains("cache\\-quota"), "{configuration}");
 }

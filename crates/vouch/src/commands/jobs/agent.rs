@@ -51,7 +51,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
     poll: Duration,
     /// Address of the metrics and health page.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     metrics: Option<SocketAddr>,
 }
 

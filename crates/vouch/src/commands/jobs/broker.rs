@@ -40,7 +40,7 @@ pub(super) struct Args {
     service: Vec<String>,
     /// Address to listen on for agents; may be repeated. Without it, the sockets of the service
     /// manager, else [::]:4344.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     listen: Vec<SocketAddr>,
     /// Socket for the scheduler.
     #[arg(long, value_name = "PATH", default_value = BROKER_SOCKET)]
@@ -88,7 +88,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = Limits::default().connection_count_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
     connections_max: u32,
     /// Address of the metrics and health page.
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     audit: AuditArgs,
