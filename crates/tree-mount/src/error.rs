@@ -20,7 +20,7 @@ pub enum MountError {
         /// Message of the kernel or of fusermount3.
         why: String,
     },
-    #[error("{}: already a vouch mount; unmount it first (fusermount3 -u), or choose another directory", path.display())]
+    #[error("{}: already a vouch mount; unmount it first (`vouch umount DIR`), or choose another directory", path.display())]
     Busy { path: PathBuf },
     /// This process cannot continue another one's mount.
     #[error("cannot take the mount over: {why}")]

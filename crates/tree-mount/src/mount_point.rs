@@ -28,7 +28,7 @@ pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
     if !mount.is_ours() {
         return match fs::metadata(&path) {
             Err(error) if is_dead(&error) => {
-                Err(MountError::Point { path, why: "a dead mount of another file system; unmount it first (fusermount3 -u)" })
+                Err(MountError::Point { path, why: "a dead mount of another file system; unmount it first (`umount DIR`)" })
             }
             _ => Ok(false),
         };

@@ -73,7 +73,10 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Code> {
 
 fn report(name: &str, failure: &Failure) -> Code {
     if !matches!(*failure.cause, Cause::Silent(_)) {
-        let _ = writeln!(io::stderr(), "vouch: {name}: {failure}");
+        // A cause may quote the several lines of a parser or of another program.
+        let text = failure.to_string();
+        let line = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        let _ = writeln!(io::stderr(), "vouch: {name}: {line}");
     }
     code_of(&failure.cause)
 }

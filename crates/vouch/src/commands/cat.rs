@@ -74,6 +74,10 @@ async fn content(open: &mut OpenTree, path: &[u8]) -> Outcome<(Vec<u8>, Blob)> {
     let (found, inode) = open.follow(path).await?;
     match inode.content {
         Content::Regular { blob, .. } => Ok((found, blob)),
+        Content::Directory { .. } => {
+            let shown = format!("{}/{}", open.tree.name(), printable(&found));
+            Err(Failure::input(shown, "is a directory").cure("give a file in it; `vouch ls` lists it"))
+        }
         _ => Err(Failure::input(printable(&found), "is not a regular file")),
     }
 }

@@ -91,6 +91,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 
 /// Fails if the copy's name exists.
 fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
+    if dest == Path::new("-") {
+        return Err(Failure::usage("-", "is no name for a copy").cure("`vouch cat` writes to standard output; ./- is a file of this name"));
+    }
     let dest = match path.last() {
         Some(name) if dest.is_dir() => dest.join(std::ffi::OsStr::from_bytes(name)),
         _ => dest.to_owned(),

@@ -1,7 +1,9 @@
 use std::path::PathBuf;
 
+use vouch_tree_mount::MountError;
+
 use crate::cli::Global;
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 
 /// Unmount a tree mounted by `vouch mount`; also clears a mount whose process is dead.
 #[derive(Debug, clap::Args)]
@@ -13,5 +15,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    Ok(vouch_tree_mount::unmount_point(&args.point)?)
+    match vouch_tree_mount::unmount_point(&args.point) {
+        // A mount's cure is to create it.
+        Err(MountError::NoPoint { path }) => Err(Failure::not_found(path.display(), "no such directory, so no tree is mounted there")),
+        unmounted => Ok(unmounted?),
+    }
 }
