@@ -14,7 +14,7 @@ use crate::errno::OrError;
 use crate::mount::Mount;
 use crate::node::Node;
 
-const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
 pub(crate) fn stat(fd: BorrowedFd<'_>) -> std::result::Result<Statx, Errno> {
     fs::statx(fd, c"", AtFlags::EMPTY_PATH, WANTED)

@@ -87,7 +87,7 @@ impl Inner {
         }
         directory.require_cached(blocking)?;
         // The caller knows the name, and the listing is no secret.
-        identity::assume_root()?;
+        let _as_root = identity::assume_root()?;
         let below = mount_crossing::mount_points(directory.as_fd())?;
         let mut wanted: HashSet<&[u8]> = below.iter().map(|path| path.as_os_str().as_bytes()).collect();
         wanted.insert(name.to_bytes());

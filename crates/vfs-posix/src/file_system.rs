@@ -270,7 +270,7 @@ impl FileSystem for PosixFs {
             }
         }
         for mount in journals {
-            identity::assume_root()?;
+            let _as_root = identity::assume_root()?;
             if mount.journal.as_ref().is_some_and(|journal| journal.commit(mount.fd.as_fd()).is_ok()) {
                 continue;
             }
@@ -323,7 +323,7 @@ impl FileSystem for PosixFs {
 impl Inner {
     /// `alone`: without its directory.
     fn sync(&self, node: &Node, alone: bool) -> Result<()> {
-        identity::assume_root()?;
+        let _as_root = identity::assume_root()?;
         match node.file_type {
             FileType::Regular | FileType::Directory => match self.reopen(node.as_fd(), OFlags::RDONLY) {
                 Ok(fd) => fs::fsync(fd).or_error(),
@@ -344,7 +344,7 @@ impl Inner {
     /// Below the root, now, from the kernel.
     pub(crate) fn path_below(&self, node: &Node) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStringExt;
-        identity::assume_root().ok()?;
+        let _as_root = identity::assume_root().ok()?;
         let root = std::fs::read_link(Inner::descriptor_path(self.root.as_fd())).ok()?;
         let path = std::fs::read_link(Inner::descriptor_path(node.as_fd())).ok()?;
         Some(path.strip_prefix(root).ok()?.to_owned().into_os_string().into_vec())

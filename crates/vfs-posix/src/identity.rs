@@ -9,6 +9,7 @@
 //! [`leave_callers`].
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::Mode;
@@ -72,12 +73,34 @@ pub(crate) fn assume_privileges(caller: &Caller) -> Result<()> {
     if enough { Ok(()) } else { assume(caller) }
 }
 
-/// Acts as the superuser for file access, if the process is root. Groups stay.
-pub(crate) fn assume_root() -> Result<()> {
+/// Acts as the superuser for file access until the guard is dropped, if the process is root. Groups
+/// stay.
+pub(crate) fn assume_root() -> Result<AsRoot> {
     THREAD.with_borrow_mut(|thread| {
         thread.prepare()?;
-        if process_identity().switches { thread.set_uid(0) } else { Ok(()) }
+        let before = thread.uid;
+        if process_identity().switches {
+            thread.set_uid(0)?;
+        }
+        Ok(AsRoot { before, of_thread: PhantomData })
     })
+}
+
+#[must_use]
+pub(crate) struct AsRoot {
+    before: Option<u32>,
+    of_thread: PhantomData<*const ()>,
+}
+
+impl Drop for AsRoot {
+    fn drop(&mut self) {
+        if let Some(before) = self.before
+            && process_identity().switches
+        {
+            // If that fails, the thread has no known user, and the next caller is set.
+            let _ = THREAD.with_borrow_mut(|thread| thread.set_uid(before));
+        }
+    }
 }
 
 /// The process's own identity in the calling thread. A new thread inherits its creator's identity

@@ -17,8 +17,9 @@ pub(crate) struct Mount {
     pub(crate) fd: OwnedFd,
     /// Of the kernel; changes at each mount.
     pub(crate) id: i32,
-    /// The file system's, or the snapshot's.
+    /// The file system's, or the snapshot's. Of a mount below the root also of its [`MountView`].
     pub(crate) fsid: u64,
+    pub(crate) view: MountView,
     pub(crate) device: (u32, u32),
     /// The same through any mount, subvolume or directory.
     pub(crate) system: SystemId,
@@ -40,6 +41,46 @@ pub(crate) struct Mount {
     pub(crate) fine_times: bool,
     pub(crate) may_read_cached: AtomicBool,
     pub(crate) pressure: WriteThrottle,
+}
+
+/// What a mount permits besides its file system: bind mounts can be read-only or map identities.
+/// Mounts of one file system with the same view stand for each other; a handle from another view must
+/// not lead through them. Mount options without effect on a server (nosuid, nodev, noexec) are left
+/// out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MountView {
+    /// The mount is read-only and its file system is not.
+    is_read_only: bool,
+    /// Of an idmapped mount, the mount point: the kernel shows no mapping before Linux 6.15.
+    mapped_at: Option<Vec<u8>>,
+}
+
+impl MountView {
+    /// A mount that is not listed for this process has the default view.
+    fn of(mount: i32) -> Self {
+        let read = |fields: &mut dyn Iterator<Item = &[u8]>| {
+            let (point, options) = (fields.nth(3)?, fields.next()?);
+            let has = |options: &[u8], wanted: &[u8]| options.split(|&byte| byte == b',').any(|option| option == wanted);
+            let of_file_system = fields.last()?;
+            Some(MountView {
+                is_read_only: has(options, b"ro") && !has(of_file_system, b"ro"),
+                mapped_at: has(options, b"idmapped").then(|| point.to_vec()),
+            })
+        };
+        with_mount_line(mount, read).unwrap_or_default()
+    }
+
+    /// The number of a file system below `root` in identities, the same after each restart.
+    fn number(&self, fsid: u64, root: &Mount) -> u64 {
+        let is_of_root = fsid == root.fsid;
+        if if is_of_root { *self == root.view } else { *self == MountView::default() } {
+            return fsid;
+        }
+        let mut hasher = blake3::Hasher::new_derive_key("vouch view of a mount 1");
+        hasher.update(&fsid.to_be_bytes()).update(&[self.is_read_only.into(), self.mapped_at.is_some().into()]);
+        hasher.update(self.mapped_at.as_deref().unwrap_or_default());
+        u64::from_be_bytes(*hasher.finalize().as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"))
+    }
 }
 
 /// By the mount's own device number; subvolumes show others. None if the mount is not listed for
@@ -110,6 +151,12 @@ impl Mount {
         Mount::with_times(fd, is_root, fine_times)
     }
 
+    /// A mount below `root`.
+    pub(crate) fn below(root: &Mount, fd: OwnedFd) -> Result<Self, Errno> {
+        let mount = Mount::new(fd, false)?;
+        Ok(Mount { fsid: mount.view.number(mount.fsid, root), ..mount })
+    }
+
     /// Its content never changes, so its times need no probe.
     pub(crate) fn snapshot(fd: OwnedFd, number: u64) -> Result<Self, Errno> {
         let mount = Mount::with_times(fd, false, true)?;
@@ -134,6 +181,7 @@ impl Mount {
         Ok(Mount {
             id,
             fsid,
+            view: MountView::of(id),
             device,
             system: system_of(id).unwrap_or_else(|| SystemId::of_device(device.0, device.1)),
             is_root,

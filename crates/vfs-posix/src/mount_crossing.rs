@@ -49,13 +49,13 @@ impl Inner {
             return Ok(mount);
         }
         // Mount points are public; access is checked below them.
-        identity::assume_root()?;
+        let _as_root = identity::assume_root()?;
         let fd = fs::openat(directory, name, OPEN, Mode::empty()).or_error()?;
         self.enter(fd)
     }
 
     fn enter(&self, fd: std::os::fd::OwnedFd) -> Result<Arc<Mount>> {
-        let mut mount = Arc::new(Mount::new(fd, false).or_error()?);
+        let mut mount = Arc::new(Mount::below(&self.root.mount, fd).or_error()?);
         if !self.opens_by_handle(&mount) && self.options.ids.is_none() {
             // Files would be lost with their descriptors.
             return Err(Error::Access);
@@ -80,7 +80,7 @@ impl Inner {
 
     /// After a restart, an identity may belong to a file system that nobody has entered yet.
     fn find_mounts(&self) -> Result<()> {
-        identity::assume_root()?;
+        let _as_root = identity::assume_root()?;
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
         for below in mount_points(self.root.as_fd())? {
             if let Ok(fd) = fs::openat2(&self.root, below, OPEN, Mode::empty(), within) {

@@ -72,7 +72,7 @@ impl Inner {
         identity::assume(caller)?;
         let opened = match self.reopen(node.as_fd(), flags) {
             Err(Errno::ACCESS) if self.may_open(caller, node, access, access_override)? => {
-                identity::assume_root()?;
+                let _as_root = identity::assume_root()?;
                 self.reopen(node.as_fd(), flags)
             }
             opened => opened,
@@ -125,7 +125,7 @@ impl PosixOpen {
         if let Some(turn) = self.syncing.try_lock() {
             return Ok(SyncDescriptor::Shared(turn));
         }
-        identity::assume_root()?;
+        let _as_root = identity::assume_root()?;
         Ok(match self.inner.reopen(self.node.as_fd(), access_flags(self.access)) {
             Ok(own) => SyncDescriptor::Own(own),
             // An ordinary user may be unable to reopen the file.
@@ -159,7 +159,7 @@ impl PosixOpen {
         let cached = match ask() {
             // The kernel answers only those who may write the file.
             Err(Errno::PERM) => {
-                identity::assume_root()?;
+                let _as_root = identity::assume_root()?;
                 ask()
             }
             cached => cached,
@@ -206,7 +206,7 @@ impl PosixOpen {
         }
         let known = fs::statx(&self.file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::SIZE).or_error()?;
         let (end, size) = (offset + len as u64, known.stx_size);
-        identity::assume_root()?;
+        let _as_root = identity::assume_root()?;
         if end >= size || !ffi::is_resident(self.file.as_fd(), offset, len).is_ok_and(|resident| resident) {
             return Err(Error::WouldBlock);
         }

@@ -60,7 +60,7 @@ impl Inner {
                 if !self.opens_by_handle(&mount) {
                     return self.resolve_by_names(id);
                 }
-                identity::assume_root()?;
+                let _as_root = identity::assume_root()?;
                 let fd = ffi::open_by_handle(mount.fd.as_fd(), &handle).map_err(|errno| match errno {
                     Errno::INVAL | Errno::OVERFLOW => Error::BadId,
                     Errno::NOENT => Error::Stale,
@@ -107,7 +107,7 @@ impl Inner {
             }
             wanted.push(parent);
         };
-        identity::assume_root()?;
+        let _as_root = identity::assume_root()?;
         while let (Some(id), Some(name)) = (wanted.pop(), names.pop()) {
             node = match self.child_with_id(&node, &name, &id)? {
                 Some(child) => child,
@@ -215,12 +215,10 @@ impl Inner {
             errno => error(errno),
         })?;
         let stat = stat(fd.as_fd()).or_error()?;
-        let device = (stat.stx_dev_major, stat.stx_dev_minor);
-        let mount = if !self.options.cross_mounts || device == directory.mount.device {
-            Arc::clone(&directory.mount)
-        } else {
-            let id = fs::statx(&fd, c"", fs::AtFlags::EMPTY_PATH, fs::StatxFlags::MNT_ID).or_error()?.stx_mnt_id;
-            self.mount_entered(directory, name, i32::try_from(id).map_err(|_| Error::NotSupported)?)?
+        // A bind mount of the same device is another mount.
+        let mount = match self.options.cross_mounts {
+            true => self.mount_entered(directory, name, mount_id(&stat)?)?,
+            false => Arc::clone(&directory.mount),
         };
         Ok((fd, mount, stat))
     }
@@ -240,13 +238,9 @@ impl Inner {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let Ok(fd) = fs::openat2(&self.root, above, flags, Mode::empty(), WITHIN) else { continue };
             let stat = stat(fd.as_fd()).or_error()?;
-            let mount = if (stat.stx_dev_major, stat.stx_dev_minor) == self.root.mount.device {
-                Arc::clone(&self.root.mount)
-            } else {
-                let id = fs::statx(&fd, c"", fs::AtFlags::EMPTY_PATH, fs::StatxFlags::MNT_ID).or_error()?.stx_mnt_id;
-                let id = i32::try_from(id).map_err(|_| Error::NotSupported)?;
-                let known = if id == self.root.mount.id { Some(Arc::clone(&self.root.mount)) } else { self.mounts.read().get(id) };
-                known.unwrap_or_else(|| Arc::clone(&directory.mount))
+            let mount = match mount_id(&stat)? {
+                id if id == self.root.mount.id => Arc::clone(&self.root.mount),
+                id => self.mounts.read().get(id).unwrap_or_else(|| Arc::clone(&directory.mount)),
             };
             let id = identify(fd.as_fd(), &mount).or_error()?;
             let (parent, _) = self.admit(id, mount, fd, stat)?;
@@ -268,6 +262,11 @@ impl Inner {
     pub(crate) fn needs_name_store(&self, id: &FileId) -> bool {
         !identity::can_serve_others() || self.options.subtree_check || handle::is_number(id)
     }
+}
+
+/// Of the kernel, as [`Mount::id`].
+fn mount_id(stat: &Statx) -> Result<i32> {
+    i32::try_from(stat.stx_mnt_id).map_err(|_| Error::NotSupported)
 }
 
 /// `Stale` for snapshots, which the export had when the identity was made.

@@ -55,7 +55,7 @@ pub(super) struct Found {
 impl<'a> SnapshotDirectory<'a> {
     /// A relative path stays below the export's root, whatever links users put there.
     pub(super) fn open(live: &Inner, pattern: &'a SnapshotPattern) -> Result<Self> {
-        identity::assume_root()?;
+        let _as_root = identity::assume_root()?;
         let path = pattern.directory();
         let fd = if path.is_absolute() {
             fs::openat(CWD, path, OFlags::RDONLY | DIRECTORY, Mode::empty())
@@ -92,7 +92,7 @@ impl<'a> SnapshotDirectory<'a> {
         if !self.pattern.matches(name) {
             return Ok(None);
         }
-        identity::assume_root()?;
+        let _as_root = identity::assume_root()?;
         let path = Path::new(OsStr::from_bytes(name)).join(self.pattern.below());
         let fd = match fs::openat2(&self.fd, path, OFlags::PATH | DIRECTORY, Mode::empty(), WITHIN) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(None),

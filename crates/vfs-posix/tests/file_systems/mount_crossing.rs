@@ -203,6 +203,44 @@ fn nested_and_bind_mounts_are_crossed() {
 }
 
 #[test]
+fn handle_of_read_only_bind_mount_never_permits_writing() {
+    alone("mount_crossing::handle_of_read_only_bind_mount_never_permits_writing", &["mkfs.ext4"], |above| {
+        let one = Caller::root();
+        let (readable, writable) = (vouch_vfs::OpenAccess { read: true, write: false }, vouch_vfs::OpenAccess { read: true, write: true });
+        // The root and a mount below it, each in turn the writable one.
+        for root_is_read_only in [false, true] {
+            let root = above.join(format!("root-{root_is_read_only}"));
+            let disk = above.join(format!("disk-{root_is_read_only}"));
+            let Some(()) = image("ext4", &[], &disk) else { return };
+            std::fs::create_dir(disk.join("sub")).expect("a directory");
+            std::fs::create_dir(disk.join("second")).expect("a directory");
+            std::fs::write(disk.join("sub/file"), "right").expect("a file");
+            mount("none", "bind", &disk, &root).expect("the bind mount succeeds");
+            mount("none", "bind", &disk.join("sub"), &root.join("second")).expect("the bind mount succeeds");
+            let read_only = if root_is_read_only { root.clone() } else { root.join("second") };
+            run("mount", ["-o", "remount,bind,ro", &read_only.to_string_lossy()]).expect("the remount succeeds");
+            let mut found: Vec<(&str, vouch_vfs::FileId)> = Vec::new();
+            // Again after a restart, in both orders.
+            for order in [["sub", "second"], ["second", "sub"]] {
+                let fs = export(&root, crossing());
+                for (name, id) in found.drain(..) {
+                    let opened = fs.open(&one, &id, writable, vouch_vfs::AccessOverride::None, Blocking::Allowed);
+                    assert_eq!(opened.is_err(), (name == "second") != root_is_read_only, "{name} by its handle");
+                }
+                for name in order {
+                    let (directory, _) = fs.find(&one, &fs.root(), name).expect("entered");
+                    let (file, _) = fs.find(&one, &directory, "file").expect("the file exists");
+                    let opened = fs.open(&one, &file, readable, vouch_vfs::AccessOverride::None, Blocking::Allowed);
+                    assert_eq!(content(&*opened.expect("readable")), b"right");
+                    found.push((name, file));
+                }
+                assert_ne!(found[0].1, found[1].1);
+            }
+        }
+    });
+}
+
+#[test]
 fn subvolume_has_own_fsid() {
     alone("mount_crossing::subvolume_has_own_fsid", &["mkfs.btrfs", "btrfs"], |above| {
         let root = above.join("root");
