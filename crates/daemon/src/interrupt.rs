@@ -2,11 +2,18 @@
 //! 130. Replicas, mounts and publications take the first signal over.
 
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+
+/// From now on a write beyond `RLIMIT_FSIZE` (`LimitFSIZE=` of a unit) fails with EFBIG. By default it
+/// ends the process, and a client chooses the length of its file. Programs started later have the
+/// default again.
+pub fn survive_file_size_limit() -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(|_| ())
+}
 
 pub fn watch() -> io::Result<()> {
     watch_with(hold()?, None::<fn()>)

@@ -40,6 +40,7 @@ fn run(arguments: Vec<OsString>) -> Code {
     vouch_tree_bucket::register();
     let name = cli.command.name();
     let outcome = logging::start(&cli.global).and_then(|()| {
+        interrupt::survive_file_size_limit().at("signals")?;
         // A replica starts this thread inside its sandbox, which does not cover running threads.
         // Mounts and exports handle SIGHUP themselves.
         if !matches!(cli.command, Command::Serve(_) | Command::Gateway(_) | Command::Export(_) | Command::Mount(_)) {

@@ -11,13 +11,14 @@ impl Export {
         Export::start(world, &["--dir", &format!("tree:{tree}"), "--options", "ro,insecure"])
     }
 
-    fn export_with_descriptors(world: &TestSite, dir: &str, count: u32) -> Self {
+    /// `limit` as ulimit of the shell takes it; files in units of 512 bytes.
+    fn with_limit(world: &TestSite, dir: &str, limit: &str) -> Self {
         let port = free_port();
         let (listen, listen_v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
         let export = ["export", "--dir", dir, "--options", "rw,insecure", "--listen", &listen, "--listen", &listen_v6];
         let vouch = world.command([&export[..], &["--state", "exporting", "--lease", "5"]].concat());
         let mut command = std::process::Command::new("sh");
-        command.args(["-c", &format!("ulimit -n {count}; exec \"$0\" \"$@\"")]).arg(vouch.get_program()).args(vouch.get_args());
+        command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]).arg(vouch.get_program()).args(vouch.get_args());
         Export::spawn(command.current_dir(world.path("")).stdin(Stdio::null()), listen.parse().expect("an address"))
     }
 
@@ -71,7 +72,7 @@ fn opens_of_one_host_leave_descriptors_for_another() {
     let world = TestSite::new();
     (0..FILES).for_each(|n| world.write(&format!("shared/f{n}"), format!("{n}")));
     const SHARE: usize = 800;
-    let export = Export::export_with_descriptors(&world, "shared", 4000);
+    let export = Export::with_limit(&world, "shared", "-n 4000");
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let other_host = (std::net::Ipv6Addr::LOCALHOST, export.address.port()).into();
         let (greedy, other) = (export.client_named("greedy", 2).await, Export::client_at(other_host, "other", 1).await);
@@ -95,6 +96,27 @@ fn opens_of_one_host_leave_descriptors_for_another() {
         }
         greedy.close_file(open.pop().expect("some are")).await.expect("the file was open");
         greedy.open(&root, b"f1199", ShareAccess::READ, None).await.expect("in the place of the one that was closed");
+    });
+}
+
+#[test]
+fn file_over_size_limit_of_server_is_refused() {
+    let world = TestSite::new();
+    world.write("shared/small", "small");
+    world.run_tool("chmod", &["666", "shared/small"]);
+    let export = Export::with_limit(&world, "shared", "-f 131072");
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let client = export.client(2).await;
+        let root = client.walk(b"export").await.expect("the root").handle;
+        let file = loop {
+            match client.open(&root, b"small", ShareAccess::BOTH, None).await {
+                Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => tokio::time::sleep(Duration::from_millis(200)).await,
+                opened => break opened.expect("opened"),
+            }
+        };
+        let refused = client.write(&file, 64 << 20, &[1; 4096], StableHow::FileSync).await;
+        assert!(matches!(refused, Err(Error::Refused { status: Status::FBIG, .. })), "{refused:?}");
+        assert_eq!(client.read(&file, 0, 9).await.expect("the server lives").0, b"small");
     });
 }
 
