@@ -31,7 +31,8 @@ impl Driver {
         let Some(tls) = &self.tls else { return };
         let certified: Vec<_> = self.connections.lock().values().filter(|one| !one.certificates().is_empty()).cloned().collect();
         for connection in certified {
-            if let Err(cause) = tls.is_still_accepted(connection.certificates()) {
+            let Some(session) = connection.engine().tls().and_then(|tls| tls.certificate.as_ref()) else { continue };
+            if let Err(cause) = tls.check_session(connection.certificates(), session) {
                 self.refuse_tls(&connection, &format!("the certificate of an open session is no longer accepted: {cause}"));
                 connection.shut_down();
             }

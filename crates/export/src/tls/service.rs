@@ -131,13 +131,15 @@ impl Tls {
         }
     }
 
-    /// The current files still accept this certificate now.
-    pub(crate) fn is_still_accepted(&self, chain: &[CertificateDer<'static>]) -> Result<(), String> {
+    /// The current files still accept the certificate of this session now, for the same user.
+    pub(crate) fn check_session(&self, chain: &[CertificateDer<'static>], session: &ClientCertificate) -> Result<(), String> {
         let credentials = self.credentials();
         credentials.verify_again(chain, wall_seconds().unsigned_abs()).map_err(|error| error.to_string())?;
-        let first = chain.first().ok_or("no certificate")?;
-        let certificate = PeerCertificate::read(first).map_err(|error| error.to_string())?;
-        self.map.read().holder(&certificate, &self.domain).map(drop)
+        let now = self.identify(chain.first().ok_or("no certificate")?)?;
+        if now.user != session.user {
+            return Err("the certificate map names another holder; the client may connect again".into());
+        }
+        Ok(())
     }
 
     pub(crate) fn identify(&self, certificate: &CertificateDer<'_>) -> Result<ClientCertificate, String> {

@@ -173,6 +173,31 @@ fn renewal_keeps_sessions_and_revocation_ends_them() {
 }
 
 #[test]
+fn changed_certificate_map_reaches_open_sessions() {
+    let (world, authority) = site();
+    let listed = authority.issue(&world, "listed", Holder::default());
+    authority.issue(&world, "other", Holder::default());
+    world.write("map", format!("sha256:{listed} daemon\n* !machine\n"));
+    let more = ["--tls-client-ca", "ca.pem", "--certificate-map", "map"];
+    let export = TlsExport::start(&world, "xprtsec=mtls", &more);
+    world.run_tool("chmod", &["777", "shared"]);
+    block_on(async {
+        let other = export.connect(&world, Some("other"), 1, 0).await.expect("a client");
+        let client = export.connect(&world, Some("listed"), 1, 0).await.expect("a client");
+        let root = client.walk(b"/export").await.expect("the export").handle;
+        let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+        let file = client.open(&root, b"private", ShareAccess::BOTH, Some(&mode)).await.expect("a new file");
+        client.write(&file, 0, b"secret", StableHow::FileSync).await.expect("written");
+        world.write("map", format!("sha256:{listed} nobody\n* !machine\n"));
+        world.run_ok(["export", "reload", "--state", "exporting"]);
+        let read = tokio::time::timeout(Duration::from_secs(30), client.read(&file, 0, 6)).await;
+        assert!(!matches!(read, Ok(Ok(_))), "another user reads the file");
+        assert!(read_log(&world).contains("names another holder"), "{}", read_log(&world));
+        write_and_read(&other, b"kept").await;
+    });
+}
+
+#[test]
 fn demands_that_the_server_cannot_meet_are_refused_at_start() {
     let (world, _) = site();
     world.write("shared/x", "");
