@@ -6,6 +6,7 @@
 //! | [`listener`] | listening TCP sockets, one for each thread |
 //! | [`status_server`] | metrics, health and status over HTTP, by TCP and by a Unix socket |
 //! | [`status_socket`], [`runtime_directory`] | the Unix sockets, and where they are |
+//! | [`private_socket`] | Unix sockets with their mode from the start |
 //! | [`status`], [`status_client`] | the status of a daemon, and its client |
 //! | [`recent_errors`] | warnings and errors of the last hour |
 //! | [`exposition`] | writer of Prometheus' text format |
@@ -28,6 +29,7 @@ pub mod interrupt;
 pub mod listener;
 pub mod log_output;
 pub mod printable;
+pub mod private_socket;
 pub mod rate_limit;
 pub mod recent_errors;
 pub mod runtime_directory;

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use crate::runtime_directory;
 use crate::status::DaemonKind;
+use crate::{private_socket, runtime_directory};
 
 /// Only its user and root can connect. Its file is removed on drop.
 #[derive(Debug)]
@@ -38,8 +38,7 @@ impl StatusSocket {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        let listener = private_socket::bind(path, 0o600)?;
         listener.set_nonblocking(true)?;
         let metadata = fs::symlink_metadata(path)?;
         Ok(Self { listener, path: path.to_owned(), file: (metadata.dev(), metadata.ino()) })

@@ -1,12 +1,12 @@
 //! An export: its state directory, its process, its address and its keytab.
 
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
 use vouch_export::{NameServiceStatus, RefusalStatus, Status};
+use vouch_trust::{Access, Exposure};
 
 use crate::MachineStatus;
 use crate::finding::{Finding, Findings};
@@ -75,15 +75,16 @@ fn refusal(RefusalStatus { fault, caller, address, reason, at_seconds }: &Refusa
 
 /// The state directory holds the key of file handles.
 fn rights(state: &Path) -> Finding {
-    let problem = |what: String| Finding::problem("state-rights", state.display(), what);
-    match fs::metadata(state) {
-        Err(error) => problem(format!("cannot be entered: {error}")).cure("run as its owner"),
-        Ok(metadata) if metadata.mode() & 0o077 != 0 => problem(format!(
-            "is accessible by other users (mode {:04o}) and holds keys; the server does not start with it",
-            metadata.mode() & 0o7777
-        ))
-        .cure(format_args!("run `chmod 700 {}`; if others had access, remove filehandle.key and mount all clients again", state.display())),
-        Ok(_) => Finding::ok(state.display(), "state directory is private"),
+    let checked = fs::metadata(state).map(|metadata| vouch_trust::check(state, &metadata, Access::Nothing));
+    match checked {
+        Err(error) => {
+            Finding::problem("state-rights", state.display(), format_args!("cannot be entered: {error}")).cure("run as its owner")
+        }
+        Ok(Err(Exposure { place, what, cure, .. })) => {
+            Finding::problem("state-rights", place.display(), format_args!("{what}; the server does not start with it"))
+                .cure(format_args!("{cure}; if others had access, remove filehandle.key and mount all clients again"))
+        }
+        Ok(Ok(())) => Finding::ok(state.display(), "state directory is private"),
     }
 }
 
@@ -111,13 +112,11 @@ pub(crate) fn check_keytab_for(keytab: &Path, service: &str) -> Finding {
             return Finding::problem("keytab-missing", keytab.display(), "does not exist")
                 .cure(format_args!("make it on the KDC (`kadmin: ktadd -k FILE {service}/HOST`), or name another by --keytab"));
         }
-        Ok(metadata) if metadata.mode() & 0o007 != 0 => {
-            return Finding::problem(
-                "keytab-rights",
-                keytab.display(),
-                format_args!("is accessible by other users (mode {:03o})", metadata.mode() & 0o777),
-            )
-            .cure(format_args!("run `chmod 600 {}`, and change the keys if others could read them", keytab.display()));
+        Ok(metadata) => {
+            if let Err(Exposure { place, what, cure, .. }) = vouch_trust::check(keytab, &metadata, Access::GroupRead) {
+                return Finding::problem("keytab-rights", place.display(), what)
+                    .cure(format_args!("{cure}, and change the keys if others could read them"));
+            }
         }
         _ => {}
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::statvfs;
 use vouch_tree_client::HttpConnector;
+use vouch_trust::{Access, Exposure};
 
 use crate::finding::{Finding, Findings};
 use crate::{bytes, clock};
@@ -72,7 +73,6 @@ pub fn check_state(directory: &Path, findings: &mut Findings) {
             return findings.add(problem(format!("cannot be entered: {error}")).cure("run as its owner, or name another by --state"));
         }
     };
-    let mode = metadata.mode() & 0o777;
     let user = rustix::process::geteuid();
     if metadata.uid() != user.as_raw() && !user.is_root() {
         return findings.add(
@@ -83,16 +83,9 @@ pub fn check_state(directory: &Path, findings: &mut Findings) {
             )),
         );
     }
-    if mode & 0o077 != 0 {
-        let what = if mode & 0o022 != 0 {
-            "is writable by other users, who could restore an older revision"
-        } else {
-            "is accessible by other users"
-        };
-        return findings.add(
-            problem(format!("{what} (mode {mode:03o})"))
-                .cure(format_args!("find out which users had access, then run `chmod 700 {}`", directory.display())),
-        );
+    if let Err(Exposure { place, what, cure, .. }) = vouch_trust::check(directory, &metadata, Access::Nothing) {
+        let finding = Finding::problem("state-rights", place.display(), format_args!("{what}; an older revision could be restored"));
+        return findings.add(finding.cure(format_args!("find out which users had access, then {cure}")));
     }
     findings.add(match probe(directory) {
         Ok(()) => Finding::ok(directory.display(), "state directory is private and writable"),

@@ -2,11 +2,12 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER_PERMISSIVE as HEX;
 use rustix::fs::FlockOperation;
+use vouch_trust::{Access, Exposure};
 use zeroize::Zeroizing;
 
 use crate::lease;
@@ -31,10 +32,8 @@ pub enum StateError {
     OfHeads(PathBuf, String),
     #[error("{0}: there is no such directory; is the shared storage mounted? If it is, run `install -d -m 700 {0}`")]
     NotMounted(PathBuf),
-    #[error("state directory {0} is accessible by other users (mode {1:04o}) and holds keys; run `chmod 700 {0}`")]
-    Accessible(PathBuf, u32),
-    #[error("{0} is accessible by other users (mode {1:04o}) and holds a key; run `chmod 600 {0}`")]
-    AccessibleKey(PathBuf, u32),
+    #[error("{0}")]
+    Exposed(#[from] Exposure),
     #[error("{0}: not {1} hexadecimal digits; restore the file from a backup, or remove it and remount all clients")]
     Malformed(PathBuf, usize),
     #[error("{path}: {source}")]
@@ -105,10 +104,7 @@ impl StateDirectory {
 fn shared_key<const N: usize>(path: &Path) -> Result<[u8; N], StateError> {
     let failed = |source| StateError::Io { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return Err(StateError::AccessibleKey(path.to_owned(), mode));
-    }
+    vouch_trust::check(path, &file.metadata().map_err(failed)?, Access::Nothing)?;
     parse(file, path)
 }
 
@@ -122,7 +118,7 @@ fn parse<const N: usize>(file: File, path: &Path) -> Result<[u8; N], StateError>
 /// Heads hold the lock together. None if the storage has no locks: then no server without a lease
 /// starts there either. Creates no directory, because it would lie below a mount point that is empty.
 pub(super) fn lock_for_heads(path: &Path) -> Result<Option<File>, StateError> {
-    match check_mode(path) {
+    match check(path) {
         Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             return Err(StateError::NotMounted(path.to_owned()));
         }
@@ -150,14 +146,13 @@ fn lock(path: &Path, operation: FlockOperation) -> Result<Option<File>, StateErr
 fn create(path: &Path) -> Result<(), StateError> {
     let failed = |source| StateError::Io { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-    check_mode(path)
+    check(path)
 }
 
-/// Refuses a directory that other users may enter.
-fn check_mode(path: &Path) -> Result<(), StateError> {
+/// Refuses a directory that other users may enter or replace.
+fn check(path: &Path) -> Result<(), StateError> {
     let metadata = fs::metadata(path).map_err(|source| StateError::Io { path: path.to_owned(), source })?;
-    let mode = metadata.mode() & 0o7777;
-    if mode & 0o077 == 0 { Ok(()) } else { Err(StateError::Accessible(path.to_owned(), mode)) }
+    Ok(vouch_trust::check(path, &metadata, Access::Nothing)?)
 }
 
 /// `head`: of a shared directory. A socket works on its own machine only.
@@ -171,7 +166,7 @@ pub fn control_path(state: &Path, head: Option<&str>) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     #[test]
     fn creates_private_keys_once() {
@@ -229,7 +224,22 @@ mod tests {
     fn refuses_directory_that_others_may_enter() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(matches!(StateDirectory::open(directory.path()), Err(StateError::Accessible(_, 0o755))));
+        assert!(matches!(StateDirectory::open(directory.path()), Err(StateError::Exposed(found)) if found.mode == Some(0o755)));
+    }
+
+    #[test]
+    fn refuses_directory_of_another_user_or_below_one() {
+        if !rustix::process::geteuid().is_root() {
+            return println!("skipped: not root");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let (above, path) = (directory.path().join("above"), directory.path().join("above/s"));
+        drop(StateDirectory::open(&path).unwrap());
+        for owned in [&path, &above] {
+            std::os::unix::fs::chown(owned, Some(4242), None).unwrap();
+            assert!(matches!(StateDirectory::open(&path), Err(StateError::Exposed(found)) if found.mode.is_none()), "{owned:?}");
+            std::os::unix::fs::chown(owned, Some(0), None).unwrap();
+        }
     }
 
     #[test]
@@ -249,7 +259,7 @@ mod tests {
         fs::write(&shared, format!("{}\n", "ab".repeat(32))).unwrap();
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o640)).unwrap();
         let state = StateDirectory::open(&directory.path().join("s")).unwrap();
-        assert!(matches!(state.filehandle_key(Some(&shared)), Err(StateError::AccessibleKey(_, 0o640))));
+        assert!(matches!(state.filehandle_key(Some(&shared)), Err(StateError::Exposed(found)) if found.mode == Some(0o640)));
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(*state.filehandle_key(Some(&shared)).unwrap(), [0xab; 32]);
         assert!(!directory.path().join("s/filehandle.key").exists());

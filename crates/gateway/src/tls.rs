@@ -68,6 +68,7 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     if chain.is_empty() {
         return Err(empty(&files.certificates, "certificate"));
     }
+    vouch_trust::warn_if_exposed(&files.key);
     let key = PrivateKeyDer::from_pem_slice(&read_pem(&files.key)?).map_err(|_| empty(&files.key, "private key"))?;
     let pair = |source| TlsError::Pair { files: files.clone(), source };
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -46,6 +46,8 @@ pub enum Error {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
     #[error("{0}")]
+    Exposed(#[from] vouch_trust::Exposure),
+    #[error("{0}")]
     Connection(#[from] channel::ChannelError),
     #[error("{}: {why}", path.display())]
     Store { path: PathBuf, why: String },

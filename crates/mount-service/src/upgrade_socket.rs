@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vouch_daemon::failure::{At as _, Failure, Outcome};
-use vouch_daemon::runtime_directory;
+use vouch_daemon::{private_socket, runtime_directory};
 
 /// Listens for the mount with this device number. Only this user and root can connect.
 pub(crate) fn listen(device: &str) -> io::Result<(UnixListener, PathBuf)> {
@@ -20,8 +20,7 @@ pub(crate) fn listen(device: &str) -> io::Result<(UnixListener, PathBuf)> {
     }
     // Of an earlier mount with this number, which was killed.
     let _ = fs::remove_file(&path);
-    let listener = UnixListener::bind(&path)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    let listener = private_socket::bind(&path, 0o600)?;
     Ok((listener, path))
 }
 

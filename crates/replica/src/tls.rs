@@ -91,6 +91,7 @@ impl TlsFiles {
         if chain.is_empty() {
             return Err(failed(&self.certificate, "contains no certificate (PEM)".into()));
         }
+        vouch_trust::warn_if_exposed(&self.key);
         let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| failed(&self.key, error.to_string()))?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()

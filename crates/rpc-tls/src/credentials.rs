@@ -1,7 +1,6 @@
 //! Certificates, keys, authorities and revocation lists, from files.
 
 use std::fmt;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
+use vouch_trust::{Access, Exposure};
 
 use crate::{ALPN, PeerCertificate};
 
@@ -154,9 +154,12 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialE
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CredentialError> {
-    let mode = std::fs::metadata(path).map_err(|error| fault(path, error))?.permissions().mode() & 0o7777;
-    if mode & 0o007 != 0 {
-        return Err(fault(path, format!("the private key is accessible by other users (mode {mode:04o}); run chmod 600 on it")));
+    let metadata = std::fs::metadata(path).map_err(|error| fault(path, error))?;
+    match vouch_trust::check(path, &metadata, Access::GroupRead) {
+        Err(Exposure { mode: Some(_), what, cure, .. }) => return Err(fault(path, format!("the private key {what}; {cure}"))),
+        // A program that renews certificates may have a user of its own.
+        Err(exposure) => tracing::warn!("private key: {exposure}"),
+        Ok(()) => {}
     }
     PrivateKeyDer::from_pem_file(path).map_err(|error| fault(path, format!("the private key cannot be read: {error}")))
 }

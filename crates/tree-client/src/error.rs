@@ -66,8 +66,8 @@ pub enum Error {
     Local { doing: &'static str, path: PathBuf, source: Arc<io::Error> },
     #[error("the record of the newest revision seen, {}, can't be read: {source}; restore the file, or move it away if its loss is explained: until the next refresh an older revision may then be accepted", path.display())]
     StateUnreadable { path: PathBuf, source: Arc<io::Error> },
-    #[error("state directory {} is writable by other users (mode {mode:03o}), who could restore an older revision; check for changes and run `chmod 700`, or give another directory with --state", dir.display())]
-    StateOpen { dir: PathBuf, mode: u32 },
+    #[error("state directory {} {} and restore an older revision; check for changes and {}, or give another directory with --state", .0.place.display(), .0.what, .0.cure)]
+    StateExposed(vouch_trust::Exposure),
     #[error("no state directory for the newest revision seen (HOME is not set); name one with --state DIR")]
     NoState,
     #[error(transparent)]
@@ -110,7 +110,7 @@ impl Error {
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NoSuchTree { .. } => ErrorClass::Unreachable,
             Self::Missing { refused: Some(_), .. } => ErrorClass::Refused,
             Self::Missing { .. } | Self::Damaged { .. } => ErrorClass::Damaged,
-            Self::Local { .. } | Self::StateUnreadable { .. } | Self::StateOpen { .. } | Self::NoState => ErrorClass::Local,
+            Self::Local { .. } | Self::StateUnreadable { .. } | Self::StateExposed(_) | Self::NoState => ErrorClass::Local,
             Self::Store(error) => match **error {
                 ref error if error.is_busy() => ErrorClass::Busy,
                 // A pull that watches tries again.

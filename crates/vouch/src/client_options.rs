@@ -38,7 +38,8 @@ pub(crate) struct ClientArgs {
     replica_ca: Option<PathBuf>,
     /// Proxy for replicas with a URL, as http://HOST:PORT, socks5://HOST:PORT or DIRECT, or
     /// pac:URL or pac:FILE, a proxy auto-configuration script; may be repeated, in the order of
-    /// preference. The default is http_proxy, https_proxy and no_proxy.
+    /// preference. If the script fails, replicas are asked directly, and with pac-strict:URL or
+    /// pac-strict:FILE not at all. The default is http_proxy, https_proxy and no_proxy.
     #[arg(long, value_name = "URL")]
     proxy: Vec<String>,
     /// Time limit of each operation.

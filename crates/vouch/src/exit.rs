@@ -188,8 +188,7 @@ fn code_of_export(error: &ExportError) -> Code {
         ExportError::NotDenied { .. } => Code::Usage,
         ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Tls(_) => Code::BadInput,
         ExportError::Audit(error) => code_of_trail(error),
-        ExportError::Sources(_)
-        | ExportError::State(StateError::Accessible(..) | StateError::AccessibleKey(..) | StateError::Malformed(..)) => Code::BadInput,
+        ExportError::Sources(_) | ExportError::State(StateError::Exposed(..) | StateError::Malformed(..)) => Code::BadInput,
         ExportError::State(StateError::Busy(_) | StateError::OfOneServer(_) | StateError::OfHeads(..))
         | ExportError::Lease(LeaseError::Lost(_)) => Code::Busy,
         ExportError::State(StateError::NotMounted(_)) => Code::NotFound,
@@ -210,7 +209,7 @@ fn code_of_export(error: &ExportError) -> Code {
 fn code_of_jobs(error: &vouch_jobs::Error) -> Code {
     use vouch_jobs::Error;
     match error {
-        Error::Kerberos(_) | Error::Configuration(_) => Code::BadInput,
+        Error::Kerberos(_) | Error::Configuration(_) | Error::Exposed(_) => Code::BadInput,
         Error::Refused(_) | Error::NoAccount(_) => Code::Refused,
         Error::Unavailable(_) | Error::Connection(_) => Code::Unreachable,
         Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,

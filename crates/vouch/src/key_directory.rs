@@ -124,16 +124,17 @@ pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
 fn refuse_exposed(path: &Path) -> Outcome {
     use std::os::unix::fs::MetadataExt as _;
     let meta = std::fs::metadata(path).at(path.display())?;
-    let mode = meta.mode() & 0o7777;
-    if mode & 0o077 == 0 {
-        return Ok(());
+    let Err(exposure) = vouch_trust::check(path, &meta, vouch_trust::Access::Nothing) else { return Ok(()) };
+    match exposure.mode {
+        Some(mode) if meta.uid() == rustix::process::geteuid().as_raw() => {
+            Err(Failure::input(path.display(), format_args!("this private key is accessible by other users (mode {mode:03o})"))
+                .cure("run `chmod 600` on it; if it may have been read, replace it (vouch certify)"))
+        }
+        _ => {
+            tracing::warn!("private key: {exposure}");
+            Ok(())
+        }
     }
-    if meta.uid() == rustix::process::geteuid().as_raw() {
-        return Err(Failure::input(path.display(), format_args!("this private key is accessible by other users (mode {mode:03o})"))
-            .cure("run `chmod 600` on it; if it may have been read, replace it (vouch certify)"));
-    }
-    tracing::warn!(path = %path.display(), mode = format_args!("{mode:03o}"), "this private key is accessible by other users");
-    Ok(())
 }
 
 fn parent(path: &Path) -> &Path {

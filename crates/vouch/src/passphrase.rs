@@ -44,6 +44,7 @@ impl PassphraseArgs {
 }
 
 fn from_file(path: &Path) -> Outcome<Zeroizing<String>> {
+    vouch_trust::warn_if_exposed(path);
     let text = Zeroizing::new(std::fs::read_to_string(path).at(path.display())?);
     let line = Zeroizing::new(text.lines().next().unwrap_or_default().to_owned());
     if line.is_empty() { Err(Failure::input(path.display(), "has an empty first line")) } else { Ok(line) }

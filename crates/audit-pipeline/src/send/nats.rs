@@ -32,6 +32,7 @@ impl NatsOptions {
     pub(super) fn options(&self) -> Outcome<ConnectOptions> {
         let options = ConnectOptions::new().name("vouch audit send").connection_timeout(CONNECT);
         let Some(path) = &self.password_file else { return Ok(options) };
+        vouch_trust::warn_if_exposed(path);
         let secret = std::fs::read_to_string(path).at(path.display())?.trim_end().to_owned();
         Ok(match &self.user {
             Some(user) => options.user_and_password(user.clone(), secret),

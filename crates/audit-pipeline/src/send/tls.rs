@@ -56,6 +56,7 @@ impl TlsOptions {
         match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => {
                 let chain = certificates(certificate)?;
+                vouch_trust::warn_if_exposed(key);
                 let private = PrivateKeyDer::from_pem_file(key).map_err(|error| pem_failure(key, error, "private key"))?;
                 let refused = |error| Failure::input(key.display(), format!("does not match {}: {error}", certificate.display()));
                 config.with_client_auth_cert(chain, private).map_err(refused)

@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use vouch_trust::Access;
+
 use super::jobs::Accounts;
 use crate::{Error, io_at};
 
@@ -16,6 +18,7 @@ const FILE: &str = "agent.json";
 impl StateFile {
     pub(super) fn open(directory: &Path) -> Result<(Self, Accounts), Error> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io_at(directory))?;
+        vouch_trust::check_path(directory, Access::Read).map_err(io_at(directory))??;
         let path = directory.join(FILE);
         let mut accounts = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes)

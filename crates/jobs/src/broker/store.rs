@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
+use vouch_trust::Access;
+
 use crate::Error;
 use crate::names::JobId;
 use crate::registry::{Change, Job};
@@ -23,6 +25,8 @@ impl Store {
     pub(super) fn open(directory: &Path) -> Result<(Self, BTreeMap<JobId, Job>), Error> {
         let path = directory.join(FILE);
         let failed = |why: String| Error::Store { path: path.clone(), why };
+        // Whoever may write there registers jobs of any user.
+        vouch_trust::check_path(directory, Access::Read).map_err(|error| failed(error.to_string()))??;
         let database = Database::create(&path).map_err(|error| failed(error.to_string()))?;
         let jobs = read(&database).map_err(failed)?;
         Ok((Self { path: path.clone(), database: Mutex::new(database) }, jobs))

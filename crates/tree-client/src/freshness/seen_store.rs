@@ -16,6 +16,7 @@ use vouch_tree::HostId;
 use vouch_tree::fsinfo::SIGNED_LEN_MAX;
 use vouch_tree::statement::{Body, KeyStatement, STATEMENT_LEN_MAX};
 use vouch_tree::verify::Seen;
+use vouch_trust::Access;
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::{Error, Result};
@@ -226,15 +227,12 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
     Error::StateUnreadable { path: path.to_owned(), source: Arc::new(error) }
 }
 
-/// Refuses a directory that other users can write to: they could restore an older record.
+/// Refuses a directory that other users can write to or replace: they could restore an older record.
 fn check_directory(dir: &Path) -> Result<()> {
-    let Ok(metadata) = fs::metadata(dir) else { return Ok(()) };
-    let mode = metadata.permissions().mode() & 0o777;
-    if metadata.is_dir() && mode & 0o022 != 0 {
-        return Err(Error::StateOpen { dir: dir.to_owned(), mode });
-    }
-    if metadata.is_dir() && mode & 0o077 != 0 {
-        tracing::warn!("state directory {} is accessible by other users (mode {mode:03o}); run `chmod 700 {0}`", dir.display());
+    let Some(metadata) = fs::metadata(dir).ok().filter(fs::Metadata::is_dir) else { return Ok(()) };
+    vouch_trust::check(dir, &metadata, Access::Read).map_err(Error::StateExposed)?;
+    if let Err(exposure) = vouch_trust::check(dir, &metadata, Access::Nothing) {
+        tracing::warn!("state directory {exposure}");
     }
     Ok(())
 }

@@ -127,9 +127,13 @@ impl Fetcher {
         }
         let names = if options.proxies.is_empty() { vec!["environment".to_owned()] } else { options.proxies.clone() };
         let connect_timeout = connect_timeout(options, names.len());
-        let source = |name: String| match name.strip_prefix(proxy_script::PREFIX) {
-            Some(place) => {
-                let script = ProxyScript::new(place, options)?;
+        let script_of = |name: &str| {
+            let strict = name.strip_prefix(proxy_script::PREFIX_STRICT).map(|place| (place.to_owned(), true));
+            strict.or_else(|| name.strip_prefix(proxy_script::PREFIX).map(|place| (place.to_owned(), false)))
+        };
+        let source = |name: String| match script_of(&name) {
+            Some((place, is_strict)) => {
+                let script = ProxyScript::new(&place, is_strict, options)?;
                 Ok(RouteSource::Script(Box::new(ScriptedRoutes { script, options: options.clone(), known: Mutex::default() })))
             }
             None => Ok(RouteSource::Fixed(Arc::new(Route::new(name, connect_timeout, options)?))),
@@ -196,7 +200,7 @@ impl Fetcher {
                 Ok(()) => return Ok(()),
             }
         }
-        Err(failure.unwrap_or_else(|| other(path, "no way to the server")))
+        Err(failure.unwrap_or_else(|| other(path, "the proxy script names no way to the server; the log says why")))
     }
 
     /// A proxy that says nothing leaves time for the routes after it.

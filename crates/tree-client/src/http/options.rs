@@ -8,8 +8,8 @@ use crate::replica_tls::ReplicaTls;
 /// How web servers are reached.
 #[derive(Clone)]
 pub struct HttpOptions {
-    /// In order of preference: URLs, `DIRECT`, or `pac:` and the URL or file of a proxy
-    /// auto-configuration script. Empty: `http_proxy`, `https_proxy` and `no_proxy` of the
+    /// In order of preference: URLs, `DIRECT`, or `pac:` or `pac-strict:` and the URL or file of a
+    /// proxy auto-configuration script. Empty: `http_proxy`, `https_proxy` and `no_proxy` of the
     /// environment.
     pub proxies: Vec<String>,
     /// Longest pause within a response. Routes share it for connection attempts, 1 s each at least.

@@ -73,7 +73,7 @@ impl Network {
             },
             "DIRECT" => builder.no_proxy(),
             url => {
-                let why = "not a proxy; expected http://HOST:PORT, socks5://HOST:PORT, DIRECT, or pac: and the URL or file of a script";
+                let why = "not a proxy; expected http://HOST:PORT, socks5://HOST:PORT, DIRECT, or pac: or pac-strict: and the URL or file of a script";
                 let proxy = parse_proxy(url)
                     .ok_or_else(|| Error::Path { path: format!("'{}'", super::url::without_userinfo(url)).into_bytes(), why })?;
                 builder.no_proxy().proxy(proxy)

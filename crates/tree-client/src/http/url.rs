@@ -42,6 +42,7 @@ mod tests {
             ("http://user:secret@host:1/db/", "http://host:1/db/"),
             ("https://us@er:sec@ret@host", "https://host"),
             ("pac:http://user:secret@host/p@c", "pac:http://host/p@c"),
+            ("pac-strict:http://user:secret@host/p@c", "pac-strict:http://host/p@c"),
             ("socks5://user@[::1]:9?a@b", "socks5://[::1]:9?a@b"),
             ("http://host/a@b", "http://host/a@b"),
             ("host:4340", "host:4340"),

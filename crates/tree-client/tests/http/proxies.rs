@@ -104,6 +104,10 @@ async fn next_proxy_goes_on_where_one_breaks_off() {
 }
 
 async fn open_through(site: &Site, proxies: &Arc<Proxies>, names: Vec<String>) -> Arc<Tree> {
+    try_open_through(site, proxies, names).await.unwrap()
+}
+
+async fn try_open_through(site: &Site, proxies: &Arc<Proxies>, names: Vec<String>) -> Result<Arc<Tree>, vouch_tree_client::Error> {
     let made = Arc::clone(proxies);
     let make =
         move |name: &str, _: Duration| Arc::new(Proxy { name: name.to_owned(), proxies: Arc::clone(&made) }) as Arc<dyn HttpTransport>;
@@ -111,7 +115,7 @@ async fn open_through(site: &Site, proxies: &Arc<Proxies>, names: Vec<String>) -
     let connector = Arc::new(HttpConnector::new(options).unwrap());
     let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();
     let options = TreeOptions { replicas: vec!["http://store/".into()], only_replicas: true, ..TreeOptions::default() };
-    client.open(&site.name, &options).await.unwrap()
+    client.open(&site.name, &options).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,7 +141,16 @@ async fn script_names_the_proxies_in_order() {
         let answered = proxies.answered.lock();
         assert!(!answered.is_empty() && answered.iter().all(|name| name == expected), "{place} {body}: {answered:?}");
     }
-    for place in ["pac:/no/such/file", "pac:http://"] {
+    // A script that fails must not lead around the proxies of a site that demands them.
+    script("throw new Error('no proxy today');");
+    for place in [&by_url, &by_file] {
+        let proxies = Arc::new(Proxies { files: files_of(&site), ..Proxies::default() });
+        let strict = place.replacen("pac:", "pac-strict:", 1);
+        let refused = try_open_through(&site, &proxies, vec![strict]).await.err().map(|error| error.to_string());
+        assert!(refused.as_ref().is_some_and(|error| error.contains("proxy script")), "{refused:?}");
+        assert!(proxies.answered.lock().is_empty());
+    }
+    for place in ["pac:/no/such/file", "pac-strict:/no/such/file", "pac:http://"] {
         assert!(HttpConnector::new(HttpOptions { proxies: vec![place.into()], ..HttpOptions::default() }).is_err(), "{place}");
     }
 }

@@ -75,7 +75,8 @@ fn listen(path: &Path, mode: u32) -> Outcome<std::os::unix::net::UnixListener> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
+    let listener = vouch_daemon::private_socket::bind(path, mode).map_err(failed)?;
+    // Whatever the umask is.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
     Ok(listener)
 }

@@ -210,7 +210,7 @@ fn demands_that_the_server_cannot_meet_are_refused_at_start() {
     assert!(run(&["--options", "xprtsec=tls"]).contains("start it with --tls-cert and --tls-key"));
     assert!(run(&[&["--options", "xprtsec=mtls"], &tls[..]].concat()).contains("--tls-client-ca"));
     world.run_tool("chmod", &["644", "server.key"]);
-    assert!(run(&tls).contains("server.key: the private key is accessible by other users (mode 0644); run chmod 600"));
+    assert!(run(&tls).contains("server.key: the private key is accessible by other users (mode 0644) and holds secrets; run `chmod 600"));
 }
 
 fn call(xid: u32, procedure: u32, flavor: Flavor) -> Vec<u8> {

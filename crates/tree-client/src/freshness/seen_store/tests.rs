@@ -125,10 +125,15 @@ fn refuses_state_directory_writable_by_others_and_requires_one() {
     for open in [0o777, 0o770, 0o720, 0o702] {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(open)).unwrap();
         let refused = store(&dir, false).load(&hostid());
-        assert!(matches!(refused, Err(Error::StateOpen { mode, .. }) if mode == open), "{refused:?}");
+        assert!(matches!(refused, Err(Error::StateExposed(ref found)) if found.mode == Some(open)), "{refused:?}");
     }
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     assert!(store(&dir, false).load(&hostid()).is_ok());
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(dir.path(), Some(4242), None).unwrap();
+        let refused = store(&dir, false).load(&hostid());
+        assert!(matches!(refused, Err(Error::StateExposed(_))), "{refused:?}");
+    }
     assert!(matches!(SeenStore::new(None, true).load(&hostid()), Err(Error::NoState)));
     assert_eq!(SeenStore::new(None, false).load(&hostid()).unwrap(), SeenRecord::default());
 }

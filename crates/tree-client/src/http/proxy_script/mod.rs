@@ -19,9 +19,12 @@ use super::url::without_userinfo;
 use crate::{Error, Result};
 
 pub(super) const PREFIX: &str = "pac:";
+/// Before the place of a script without which nothing is asked.
+pub(super) const PREFIX_STRICT: &str = "pac-strict:";
 
 pub(super) struct ProxyScript {
     place: Place,
+    is_strict: bool,
     timeout: Duration,
     state: Mutex<State>,
 }
@@ -39,24 +42,25 @@ struct State {
 }
 
 impl ProxyScript {
-    pub(super) fn new(place: &str, options: &HttpOptions) -> Result<Self> {
+    pub(super) fn new(place: &str, is_strict: bool, options: &HttpOptions) -> Result<Self> {
         let state = Mutex::default();
         if !super::url::is_url(place) {
             let script =
                 read_file(&PathBuf::from(place)).map_err(|what| Error::Damaged { what: format!("--proxy {PREFIX}{place}: {what}") })?;
             let state = Mutex::new(State { script: Some(script), read_at: Some(Instant::now()), found: None });
-            return Ok(Self { place: Place::File(place.into()), timeout: options.timeout, state });
+            return Ok(Self { place: Place::File(place.into()), is_strict, timeout: options.timeout, state });
         }
         let why = "not the URL of a script; expected pac:http://HOST/FILE or pac:/FILE";
         let url = Url::parse(place).map_err(|_| Error::Path { path: format!("'{}'", without_userinfo(place)).into_bytes(), why })?;
         Ok(Self {
             place: Place::Url(url, Network::new("DIRECT", options.timeout, options.timeout, &options.tls)?),
+            is_strict,
             timeout: options.timeout,
             state,
         })
     }
 
-    /// A script that fails leads to `DIRECT`, as in browsers.
+    /// A script that fails leads to `DIRECT`, as in browsers, or to no way at all if it is strict.
     pub(super) async fn find(&self, url: &Url) -> Vec<String> {
         // Requests that come together wait for one run.
         let mut state = self.state.lock().await;
@@ -75,7 +79,12 @@ impl ProxyScript {
             None => Err("there is none".into()),
         };
         let ways = ways.unwrap_or_else(|error| {
-            tracing::warn!("the proxy script gives no proxies for {}, which is asked directly: {error}", without_userinfo(url.as_str()));
+            let url = without_userinfo(url.as_str());
+            if self.is_strict {
+                tracing::warn!("the proxy script gives no proxies for {url}, which is not asked: {error}");
+                return Vec::new();
+            }
+            tracing::warn!("the proxy script gives no proxies for {url}, which is asked directly: {error}");
             vec!["DIRECT".to_owned()]
         });
         tracing::debug!(url = %without_userinfo(url.as_str()), ?ways, "proxy script");
