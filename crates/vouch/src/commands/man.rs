@@ -14,7 +14,7 @@ use crate::output;
 /// Write all manual pages into a directory, or one page to standard output.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  vouch man --out /tmp/man\n  vouch man publish | man -l -\n  vouch man audit search | man -l -\n  vouch man vouch.toml | man -l -"
+    after_help = "Examples:\n  vouch man --out man\n  vouch man publish | man -l -\n  vouch man audit search | man -l -\n  vouch man vouch.toml | man -l -"
 )]
 pub(crate) struct Args {
     /// Directory for all pages: vouch.1, vouch-publish.1, vouch.toml.5 and so on; created if
