@@ -28,7 +28,7 @@ impl PeerCertificate {
     /// Fails without an X.509 certificate, or if its user name is invalid.
     pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, TlsError> {
         let parsed = der::certificate(certificate).ok_or(TlsError::Certificate("it is no X.509 certificate"))?;
-        let (subject, common) = der::name(parsed.subject);
+        let (subject, common) = der::name(parsed.subject).ok_or(TlsError::Certificate("its subject is malformed"))?;
         let (mut dns, mut user) = (None, None);
         let mut names = parsed.alternative_names.unwrap_or(Der(&[]));
         while let Some((tag, content)) = names.next() {

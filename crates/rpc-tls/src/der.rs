@@ -100,8 +100,10 @@ pub(crate) fn certificate(bytes: &[u8]) -> Option<Certificate<'_>> {
             let id = extension.take(OID)?;
             let _critical = extension.take(BOOLEAN);
             let mut value = extension.take(OCTET_STRING)?;
-            if id.0 == SUBJECT_ALT_NAME {
-                alternative_names = Some(value.take(SEQUENCE)?);
+            // One instance of each extension (RFC 5280, section 4.2): of two, readers would take
+            // different ones.
+            if id.0 == SUBJECT_ALT_NAME && alternative_names.replace(value.take(SEQUENCE)?).is_some() {
+                return None;
             }
         }
     }
@@ -120,27 +122,39 @@ pub(crate) fn revocation_due(list: &[u8]) -> Option<Option<i64>> {
 }
 
 /// In the certificate's order: `C=DE, O=Example, CN=node7`. Also returns the first common name,
-/// unescaped.
-pub(crate) fn name(mut name: Der<'_>) -> (String, Option<String>) {
+/// unescaped. A value that is no text is its encoding, as `#0403abcdef` (RFC 4514, section 2.4), so that
+/// different subjects have different texts. `None` if the name is malformed.
+pub(crate) fn name(mut name: Der<'_>) -> Option<(String, Option<String>)> {
     let (mut text, mut common) = (String::new(), None);
-    while let Some(mut set) = name.take(SET) {
+    while !name.0.is_empty() {
+        let mut set = name.take(SET).filter(|set| !set.0.is_empty())?;
         let mut separator = ", ";
-        while let Some(mut attribute) = set.take(SEQUENCE) {
-            let Some(id) = attribute.take(OID) else { continue };
-            let Some(value) = attribute.next().and_then(|(tag, bytes)| string(tag, bytes)) else { continue };
+        while !set.0.is_empty() {
+            let mut attribute = set.take(SEQUENCE)?;
+            let id = attribute.take(OID)?;
+            let encoding = attribute.0;
+            let (tag, bytes) = attribute.next().filter(|_| attribute.0.is_empty())?;
             if !text.is_empty() {
                 text.push_str(separator);
             }
             separator = "+";
             text.push_str(&attribute_type(id.0));
             text.push('=');
-            escape(&value, &mut text);
-            if id.0 == [0x55, 4, 3] {
-                common.get_or_insert(value);
+            match string(tag, bytes) {
+                Some(value) => {
+                    escape(&value, &mut text);
+                    if id.0 == [0x55, 4, 3] {
+                        common.get_or_insert(value);
+                    }
+                }
+                None => {
+                    text.push('#');
+                    text.push_str(&data_encoding::HEXLOWER.encode(encoding));
+                }
             }
         }
     }
-    (text, common)
+    Some((text, common))
 }
 
 fn attribute_type(id: &[u8]) -> String {
@@ -165,8 +179,9 @@ pub(crate) fn string(tag: u8, bytes: &[u8]) -> Option<String> {
         UTF8_STRING => String::from_utf8(bytes.to_vec()).ok(),
         LATIN_STRING => Some(bytes.iter().map(|&byte| char::from(byte)).collect()),
         BMP_STRING => {
-            let units = bytes.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
-            String::from_utf16(&units.collect::<Vec<_>>()).ok()
+            let (pairs, rest) = bytes.as_chunks::<2>();
+            let units: Vec<u16> = pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect();
+            if rest.is_empty() { String::from_utf16(&units).ok() } else { None }
         }
         // NumericString, PrintableString, IA5String, VisibleString.
         0x12 | 0x13 | 0x16 | 0x1a => bytes.is_ascii().then(|| String::from_utf8_lossy(bytes).into_owned()),
@@ -175,8 +190,10 @@ pub(crate) fn string(tag: u8, bytes: &[u8]) -> Option<String> {
 }
 
 fn escape(value: &str, out: &mut String) {
-    for c in value.chars() {
-        if matches!(c, ',' | '+' | '=' | '"' | '\\' | '<' | '>' | ';' | '#') {
+    let last = value.chars().count().saturating_sub(1);
+    for (at, c) in value.chars().enumerate() {
+        let is_outer_blank = c == ' ' && (at == 0 || at == last);
+        if is_outer_blank || matches!(c, ',' | '+' | '=' | '"' | '\\' | '<' | '>' | ';' | '#') {
             out.push('\\');
             out.push(c);
         } else if c.is_control() {
@@ -205,16 +222,42 @@ mod tests {
         }
     }
 
+    fn attribute(last: u8, tag: u8, value: &[u8]) -> Vec<u8> {
+        let value = [&[tag, value.len() as u8], value].concat();
+        let pair = [&[OID, 3, 0x55, 4, last][..], &value].concat();
+        let pair = [&[SEQUENCE, pair.len() as u8][..], &pair].concat();
+        [&[SET, pair.len() as u8][..], &pair].concat()
+    }
+
     #[test]
     fn separators_in_names_are_escaped() {
-        let attribute = |last: u8, text: &str| {
-            let value = [&[UTF8_STRING, text.len() as u8], text.as_bytes()].concat();
-            let pair = [&[OID, 3, 0x55, 4, last][..], &value].concat();
-            let pair = [&[SEQUENCE, pair.len() as u8][..], &pair].concat();
-            [&[SET, pair.len() as u8][..], &pair].concat()
-        };
-        let bytes = [attribute(10, "Example, Inc."), attribute(3, "n7, O=Other\n")].concat();
-        assert_eq!(name(Der(&bytes)), ("O=Example\\, Inc., CN=n7\\, O\\=Other\\0a".into(), Some("n7, O=Other\n".into())));
+        let bytes = [attribute(10, UTF8_STRING, b"Example, Inc."), attribute(3, UTF8_STRING, b"n7, O=Other\n")].concat();
+        let text = "O=Example\\, Inc., CN=n7\\, O\\=Other\\0a".to_owned();
+        assert_eq!(name(Der(&bytes)), Some((text, Some("n7, O=Other\n".into()))));
+    }
+
+    #[test]
+    fn different_subjects_have_different_texts() {
+        let plain = attribute(3, UTF8_STRING, b"node");
+        // UniversalString, OCTET STRING, invalid UTF-8, half a character of a BMPString, blanks.
+        let others = [
+            attribute(10, 0x1c, &[0, 0, 0, b'x']),
+            attribute(10, OCTET_STRING, b"x"),
+            attribute(10, UTF8_STRING, &[0xff]),
+            attribute(10, BMP_STRING, &[0, b'x', 0]),
+            attribute(10, BMP_STRING, &[0, b'x', 0, 0]),
+            attribute(10, UTF8_STRING, b"x "),
+            attribute(10, UTF8_STRING, b"x"),
+            Vec::new(),
+        ];
+        let texts: std::collections::HashSet<String> =
+            others.iter().map(|other| name(Der(&[&other[..], &plain].concat())).expect("well formed").0.trim().to_owned()).collect();
+        assert_eq!(texts.len(), others.len(), "{texts:?}");
+        // An empty set, an attribute without value, bytes behind the name.
+        for malformed in [&[SET, 0][..], &[SET, 7, SEQUENCE, 5, OID, 3, 0x55, 4, 3], &[0]] {
+            assert_eq!(name(Der(&[malformed, &plain].concat())), None);
+            assert_eq!(name(Der(&[&plain[..], malformed].concat())), None);
+        }
     }
 
     proptest::proptest! {

@@ -221,3 +221,13 @@ proptest::proptest! {
         let _ = PeerCertificate::read(&CertificateDer::from(bytes));
     }
 }
+
+#[test]
+fn certificate_with_two_extensions_of_alternative_names_is_refused() {
+    let mut params = CertificateParams::new(vec!["node7".to_owned()]).unwrap();
+    let key = KeyPair::generate().unwrap();
+    assert_eq!(crate::PeerCertificate::read(params.self_signed(&key).unwrap().der()).unwrap().name, "node7");
+    let second = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 17], vec![0x30, 3, 0x82, 1, b'x']);
+    params.custom_extensions.push(second);
+    assert!(crate::PeerCertificate::read(params.self_signed(&key).unwrap().der()).is_err());
+}
