@@ -1,24 +1,41 @@
 //! The `.snapshot` directory itself, which no disk has.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use vouch_vfs::{Access, Attributes, Blocking, Caller, DirectoryEntry, Error, FileId, FileSystem as _, FileType, Name, Result, Time};
 
 use super::identity::{self, Within};
+use super::source::{ListStamp, SnapshotDirectory};
 use super::{SNAPSHOT_DIRECTORY, SnapshotFs};
 use crate::directory_stream::COOKIE_OFFSET;
+use crate::open::mono_ms;
 
 /// Position after `.snapshot` in the export's root: beyond all that file systems use, and positive
 /// for clients with signed positions.
 pub(super) const AFTER_LIST: u64 = i64::MAX as u64 - 1;
 
-/// Snapshots as they were last seen, for the change attribute.
+/// Snapshots as they were last seen.
 #[derive(Default)]
 pub(super) struct SeenList {
+    /// Of the directory; `None` if there is none.
+    stamp: Option<ListStamp>,
+    seen_ms: u64,
     hash: Option<blake3::Hash>,
+    /// When the server first saw these snapshots.
     changed_ns: u64,
+    pub(super) names: HashMap<u64, Vec<u8>>,
+    /// There are more than `SNAPSHOTS_MAX`.
+    pub(super) is_cut: bool,
+    /// A name that the server may not look up.
+    pub(super) has_closed: bool,
 }
+
+/// A list opens each snapshot, which takes 10 µs each, so calls share it. A change that the
+/// directory does not show, such as a mount over an entry, is seen after this time.
+const LIST_AGE_MS: u64 = 1000;
 
 impl SnapshotFs {
     /// A directory has `.snapshot` if the caller may search it.
@@ -56,29 +73,56 @@ impl SnapshotFs {
         })
     }
 
-    /// When the server first saw the present snapshots.
     fn list_changed_ns(&self) -> Result<u64> {
-        let mut hasher = blake3::Hasher::new();
-        if let Some(directory) = self.directory()? {
-            for name in directory.names()?.sorted {
-                // One that is closed to the server does not hide the others.
-                let found = match directory.find(&name) {
-                    Err(Error::Access) => None,
-                    found => found?,
-                };
-                if let Some(found) = found {
-                    hasher.update(&name).update(&[0]).update(&found.number.to_be_bytes());
+        let (list, failure) = self.list_of(self.directory()?.as_ref())?;
+        failure.map_or(Ok(list.changed_ns), Err)
+    }
+
+    /// Also returns the first error of a snapshot that the list lacks.
+    pub(super) fn list_of(&self, directory: Option<&SnapshotDirectory<'_>>) -> Result<(Arc<SeenList>, Option<Error>)> {
+        let stamp = directory.map(SnapshotDirectory::stamp).transpose()?;
+        let current = || {
+            let last = self.last_list.lock();
+            let is_current = last.hash.is_some() && last.stamp == stamp && mono_ms().saturating_sub(last.seen_ms) < LIST_AGE_MS;
+            is_current.then(|| Arc::clone(&last))
+        };
+        if let Some(list) = current() {
+            return Ok((list, None));
+        }
+        let _turn = self.listing.lock();
+        if let Some(list) = current() {
+            return Ok((list, None));
+        }
+        let (mut list, mut failure, mut hasher) = (SeenList { stamp, ..SeenList::default() }, None, blake3::Hasher::new());
+        if let Some(directory) = directory {
+            let listed = directory.names()?;
+            list.is_cut = listed.is_cut;
+            for name in listed.sorted {
+                match directory.find(&name) {
+                    Ok(Some(found)) => {
+                        hasher.update(&name).update(&[0]).update(&found.number.to_be_bytes());
+                        list.names.insert(found.number, name);
+                    }
+                    Ok(None) => {}
+                    // One that is closed to the server does not hide the others.
+                    Err(Error::Access) => list.has_closed = true,
+                    Err(error) => failure = failure.or(Some(error)),
                 }
             }
         }
-        let hash = hasher.finalize();
+        (list.seen_ms, list.hash) = (mono_ms(), Some(hasher.finalize()));
         let mut last = self.last_list.lock();
-        if last.hash != Some(hash) {
+        list.changed_ns = if last.hash == list.hash {
+            last.changed_ns
+        } else {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
-            last.changed_ns = now.max(last.changed_ns + 1);
-            last.hash = Some(hash);
+            now.max(last.changed_ns + 1)
+        };
+        let list = Arc::new(list);
+        if failure.is_none() {
+            *last = Arc::clone(&list);
         }
-        Ok(last.changed_ns)
+        Ok((list, failure))
     }
 
     pub(super) fn list_access(&self, caller: &Caller, directory: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
@@ -119,6 +163,7 @@ impl SnapshotFs {
             return Err(Error::WouldBlock);
         }
         self.require(caller, directory, Access::READ, blocking)?;
+        let _turn = self.reading.lock();
         let names = self.directory()?.map_or(Ok(Vec::new()), |directory| Ok::<_, Error>(directory.names()?.sorted))?;
         let mut entries: Vec<(u64, Vec<u8>)> = names.into_iter().map(|name| (cookie_of(&name), name)).collect();
         entries.sort_unstable();

@@ -56,7 +56,12 @@ pub struct SnapshotFs {
     open_count_max: usize,
     /// Each that was opened and still has open files.
     in_use: Mutex<Vec<SnapshotInUse>>,
-    last_list: Mutex<list::SeenList>,
+    last_list: Mutex<Arc<list::SeenList>>,
+    /// One call at a time opens all snapshots; others then have its list.
+    listing: Mutex<()>,
+    /// A READDIR of `.snapshot` may open each snapshot too. One at a time leaves the other processors
+    /// to other calls, whoever sends them.
+    reading: Mutex<()>,
 }
 
 struct Snapshot {
@@ -84,6 +89,8 @@ impl SnapshotFs {
             open_count_max: (descriptors / DESCRIPTORS_PART).clamp(1, OPEN_COUNT_MAX) as usize,
             in_use: Mutex::default(),
             last_list: Mutex::default(),
+            listing: Mutex::default(),
+            reading: Mutex::default(),
         })
     }
 
@@ -117,18 +124,15 @@ impl SnapshotFs {
     /// or mounted may be missing for a moment.
     fn find(&self, number: u64) -> Result<Option<(Vec<u8>, Found)>> {
         let Some(directory) = self.directory()? else { return Ok(None) };
-        let names = directory.names()?;
-        let too_many = || Error::Io(std::io::Error::other(format!("{SNAPSHOTS_MAX} snapshots at most are listed")));
-        let mut failure = names.is_cut.then(too_many);
-        for name in names.sorted {
-            match directory.find(&name) {
-                Ok(Some(found)) if found.number == number => return Ok(Some((name, found))),
-                Ok(_) => {}
-                // It may be the wanted one, so the answer is not that it is gone.
-                Err(error) => failure = Some(error),
-            }
+        let (list, failure) = self.list_of(Some(&directory))?;
+        if let Some(name) = list.names.get(&number)
+            && let Some(found) = directory.find(name)?.filter(|found| found.number == number)
+        {
+            return Ok(Some((name.clone(), found)));
         }
-        failure.map_or(Ok(None), Err)
+        // It may be among the others, so the answer is not that it is gone.
+        let too_many = || Error::Io(std::io::Error::other(format!("{SNAPSHOTS_MAX} snapshots at most are listed")));
+        failure.or(list.is_cut.then(too_many)).or(list.has_closed.then_some(Error::Access)).map_or(Ok(None), Err)
     }
 
     fn keep(&self, name: &[u8], found: Found) -> Result<Arc<Snapshot>> {

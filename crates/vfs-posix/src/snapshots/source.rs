@@ -38,6 +38,16 @@ pub(super) struct SnapshotDirectory<'a> {
     pattern: &'a SnapshotPattern,
 }
 
+/// What a new or removed snapshot changes in the directory, on most file systems.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct ListStamp {
+    mount: u64,
+    inode: u64,
+    links: u32,
+    modified: (i64, u32),
+    changed: (i64, u32),
+}
+
 pub(super) struct Names {
     pub(super) sorted: Vec<Vec<u8>>,
     /// There are more than `SNAPSHOTS_MAX`.
@@ -65,6 +75,12 @@ impl<'a> SnapshotDirectory<'a> {
         let fd = fd.or_error()?;
         let mount = mount_of(&fd).or_error()?;
         Ok(SnapshotDirectory { fd, mount, pattern })
+    }
+
+    pub(super) fn stamp(&self) -> Result<ListStamp> {
+        let stat = attributes::stat(self.fd.as_fd()).or_error()?;
+        let [modified, changed] = [stat.stx_mtime, stat.stx_ctime].map(|time| (time.tv_sec, time.tv_nsec));
+        Ok(ListStamp { mount: stat.stx_mnt_id, inode: stat.stx_ino, links: stat.stx_nlink, modified, changed })
     }
 
     pub(super) fn names(&self) -> Result<Names> {

@@ -327,6 +327,29 @@ fn failed_look_up_is_no_removal() {
     assert_eq!(walk(&fs, ".snapshot/one/dir/sub/file").0, one);
 }
 
+/// Otherwise each GETATTR of `.snapshot` would open all snapshots.
+#[test]
+fn attributes_of_list_share_one_look_at_all_snapshots() {
+    let mut site = Site::new();
+    site.pattern += "/*/dir";
+    let fs = site.open();
+    let list = fs.find(&me(), &fs.root(), ".snapshot").expect("found").0;
+    let change = || fs.attributes_of(&list).expect("its attributes").change;
+    // This does not show in the directory of the snapshots. Tries allow for a paused test.
+    let is_shared = (0..10).any(|_| {
+        let before = change();
+        std::fs::rename(site.path("snapshots/two/dir"), site.path("snapshots/two/away")).expect("renamed");
+        let after = change();
+        std::fs::rename(site.path("snapshots/two/away"), site.path("snapshots/two/dir")).expect("renamed back");
+        before == after
+    });
+    assert!(is_shared);
+    // A new snapshot is seen at once.
+    let before = change();
+    site.write("snapshots/three/dir/file", "third");
+    assert_ne!(change(), before);
+}
+
 #[test]
 fn snapshot_missing_in_list_that_is_cut_is_not_removed() {
     const LISTED_MAX: usize = 4096;
