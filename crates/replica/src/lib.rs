@@ -250,6 +250,7 @@ impl Server {
                     self.report.reloads.add(1);
                     let revision = tree.offer().revision.map(|revision| revision.number);
                     tracing::info!(path = %tree.path().display(), ?revision, "database has changed");
+                    tree.log_revocation();
                 }
                 Ok(false) if before.is_some() => tracing::info!(path = %tree.path().display(), "database is well again"),
                 Ok(false) => {}
@@ -305,6 +306,7 @@ fn open_trees(paths: &[PathBuf], cache: Option<&Arc<TreeCache>>) -> Result<(Tree
         match Tree::open(path, cache.cloned()) {
             Ok(tree) => {
                 let (hostid, revision) = (*tree.hostid(), tree.offer().revision.map(|revision| revision.number));
+                tree.log_revocation();
                 trees.add(tree).map_err(|first| ServeError::SameTree { first, second: path.clone() })?;
                 tracing::info!(path = %path.display(), %hostid, ?revision, "database opened");
             }

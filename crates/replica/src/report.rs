@@ -74,6 +74,8 @@ pub enum TreeState {
     Empty,
     /// A file of the database is unreadable; the old revision is still served.
     Broken,
+    /// The tree's key is revoked: clients refuse every revision.
+    Revoked,
 }
 
 impl TreeState {
@@ -83,6 +85,7 @@ impl TreeState {
             Self::Expired => "expired",
             Self::Empty => "empty",
             Self::Broken => "broken",
+            Self::Revoked => "revoked",
         }
     }
 }
@@ -114,8 +117,8 @@ impl StatusSource for Report {
 type OneCount = fn(&Counters) -> &Count;
 
 impl Report {
-    /// `now`: seconds since 1970. Returns details in JSON. An expired tree is unhealthy, but still
-    /// served: clients decide.
+    /// `now`: seconds since 1970. Returns details in JSON. An expired or revoked tree is unhealthy,
+    /// but still served: clients decide.
     pub(super) fn health(&self, now: u64) -> (bool, String) {
         let mut trees = self.served_trees(now);
         trees.iter_mut().for_each(|tree| tree.database = None);
@@ -203,6 +206,10 @@ impl Report {
                 page.sample(name, &[("tree", hostid)], value(tree.scrubbed()).load(Ordering::Relaxed));
             }
         }
+        page.family("vouch_tree_revoked", Metric::Gauge, "Whether the key of the tree is revoked: clients refuse it.");
+        for (tree, (hostid, _)) in trees.iter().zip(&offers) {
+            page.sample("vouch_tree_revoked", &[("tree", hostid)], u8::from(tree.offer().revoked.is_some()));
+        }
         page.family("vouch_tree_broken", Metric::Gauge, "Whether the last look at the database failed.");
         for (tree, (hostid, _)) in trees.iter().zip(&offers) {
             page.sample("vouch_tree_broken", &[("tree", hostid)], u8::from(tree.trouble().is_some()));
@@ -263,6 +270,7 @@ impl ServedTree {
         let (offer, trouble) = (tree.offer(), tree.trouble());
         let revision = offer.revision;
         let state = match revision {
+            _ if offer.revoked.is_some() => TreeState::Revoked,
             _ if trouble.is_some() => TreeState::Broken,
             None => TreeState::Empty,
             Some(revision) if now >= revision.end => TreeState::Expired,
@@ -272,7 +280,7 @@ impl ServedTree {
             hostid: tree.hostid().to_string(),
             database: Some(tree.path().display().to_string()),
             state,
-            trouble,
+            trouble: offer.revoked.clone().or(trouble),
             revision: revision.map(|r| r.number),
             start: revision.map(|r| r.start),
             expires: revision.map(|r| r.end),

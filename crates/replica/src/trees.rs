@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLock;
 use vouch_oncrpc::{Accepted, Reply, begin_record, end_record};
 use vouch_tree::protocol::{COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetFsinfoResult};
-use vouch_tree::statement::STATEMENTS_MAX;
+use vouch_tree::statement::{STATEMENTS_MAX, revocation_reason};
 use vouch_tree::{BlockHandle, HostId, SignedFsinfo};
 use vouch_tree_cache::{Cover, TreeCache, Wanted};
 use vouch_tree_store::{Database, FrameSource as _, Location, PackFile, Snapshot, View};
@@ -116,6 +116,8 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Offer {
     pub(super) revision: Option<OfferedRevision>,
+    /// Why the key is revoked: clients refuse the tree.
+    pub(super) revoked: Option<String>,
     /// Records without and with companions. The first 8 bytes are the record mark and room for the
     /// xid.
     plain: Option<Arc<[u8]>>,
@@ -194,6 +196,12 @@ impl Tree {
                 self.state.write().trouble = Some(trouble.clone());
                 Err(trouble)
             }
+        }
+    }
+
+    pub(super) fn log_revocation(&self) {
+        if let Some(reason) = &self.offer().revoked {
+            tracing::error!(path = %self.path.display(), reason, "the key of this tree is revoked: clients refuse every revision");
         }
     }
 
@@ -288,17 +296,19 @@ impl Offer {
         statements.retain(|statement| !received.contains(statement));
         statements.splice(0..0, received.iter().cloned());
         statements.truncate(STATEMENTS_MAX);
+        let revoked = revocation_reason(&view.hostid(), &statements);
         let manifest: Arc<[u8]> = view.manifest_with(&statements).into();
         // The manifest's checksum is here.
         let manifest_tag = format!("\"{}\"", manifest[12..28].iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         if signed_fsinfo.is_empty() && statements.is_empty() {
-            return Self { revision: None, plain: None, with_companions: None, manifest, manifest_tag };
+            return Self { revision: None, revoked, plain: None, with_companions: None, manifest, manifest_tag };
         }
         let revision = OfferedRevision::read(&signed_fsinfo);
         let plain = FsinfoOffer { signed_fsinfo, statements, companions: Vec::new() };
         let with_companions = FsinfoOffer { companions: companions(snapshot, &view), ..plain.clone() };
         Self {
             revision,
+            revoked,
             plain: Some(record(GetFsinfoResult::Ok(plain))),
             with_companions: Some(record(GetFsinfoResult::Ok(with_companions))),
             manifest,
@@ -313,8 +323,9 @@ impl Offer {
 
 impl OfferedRevision {
     fn read(signed: &[u8]) -> Option<Self> {
-        let fsinfo = SignedFsinfo::from_xdr(signed).ok()?.unverified().ok()?;
-        let (number, start, end) = (fsinfo.revision, fsinfo.start, fsinfo.end());
+        let signed = SignedFsinfo::from_xdr(signed).ok()?;
+        let fsinfo = signed.unverified().ok()?;
+        let (number, start, end) = (fsinfo.revision, fsinfo.start, fsinfo.end().min(signed.cert().not_after));
         Some(Self { number, start, end, files: fsinfo.counts.files, bytes: fsinfo.counts.bytes })
     }
 }

@@ -37,6 +37,11 @@ pub enum Error {
         Utc(*now)
     )]
     Clock { revision: u64, start: u64, now: u64 },
+    #[error(
+        "the key of this tree is revoked{}, so clients refuse every revision; make new keys with `vouch keygen`, and publish into a new database",
+        if reason.is_empty() { String::new() } else { format!(" ({})", printable(reason.as_bytes())) }
+    )]
+    Revoked { reason: String },
     #[error("the newest revision in the database is damaged: {0}")]
     Head(vouch_xdr::Error),
     #[error(transparent)]
@@ -63,7 +68,7 @@ impl Error {
                 Fault::Input
             }
             Self::Unreadable { .. } | Self::Source { .. } => Fault::Input,
-            Self::Key(_) | Self::Clock { .. } => Fault::Refused,
+            Self::Key(_) | Self::Revoked { .. } | Self::Clock { .. } => Fault::Refused,
             Self::Store(error) if error.is_busy() => Fault::Busy,
             Self::Head(_) | Self::Store(_) | Self::Threads(_) => Fault::Environment,
             Self::Stopped => Fault::Stopped,

@@ -78,6 +78,9 @@ pub fn check_options(options: &Options) -> Result<(), Error> {
 }
 
 fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Option<&Head>) -> Result<(), Error> {
+    if let Some(reason) = writer.revocation() {
+        return Err(Error::Revoked { reason });
+    }
     let cert = &signer.cert;
     let start = options.start;
     if !cert.is_signed_by(&writer.hostid()) {

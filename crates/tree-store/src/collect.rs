@@ -18,7 +18,7 @@ use crate::marking::{Marks, MissingFrame, Walk, for_each_entry};
 use crate::pack::{self, PackScan, Scanned};
 use crate::view::View;
 use crate::writer::{Orphans, WriteOptions, Writer};
-use crate::{Database, Error, FrameSource, Result, Snapshot};
+use crate::{Database, Error, FileTotals, FrameSource, Result, Snapshot};
 
 pub struct CollectOptions<'a> {
     pub lock_wait: Duration,
@@ -55,6 +55,10 @@ pub struct Collected {
     pub removed_files: u64,
     /// Those that wait for a later collection.
     pub waiting_files: u64,
+    /// Packs of an interrupted writer that were old enough.
+    pub unfinished_removed: FileTotals,
+    /// Those that stay for its next run.
+    pub unfinished_waiting: FileTotals,
 }
 
 impl Database {
@@ -152,12 +156,16 @@ impl<'a> Collection<'a> {
     }
 
     fn run(mut self) -> Result<Collected> {
+        // First, as a full disk has no room for a new index.
+        self.free_space_early()?;
         self.drop_dead()?;
         self.free_space_early()?;
         self.rewrite_wasteful()?;
         let expired = self.writer.remove_expired(self.grace())?;
         self.done.removed_files += expired.removed_files;
         self.done.waiting_files = expired.waiting_files;
+        let unfinished = self.writer.unfinished;
+        (self.done.unfinished_removed, self.done.unfinished_waiting) = (unfinished.removed, unfinished.waiting);
         let manifest = self.writer.committed.lock();
         self.done.packs_after = manifest.packs.len() as u64;
         self.done.bytes_after = manifest.packs.iter().map(|pack| pack.len).sum();

@@ -31,7 +31,7 @@ pub enum Error {
     #[error(transparent)]
     Bucket(BucketError),
     #[error(
-        "{}: no space to {doing}: {source}; the last committed revision stays in force: free space in the file system of {}, or run `vouch gc --grace 0s`, then repeat the command",
+        "{}: no space to {doing}: {source}; the last committed revision stays in force, and what was stored since is removed: free space in the file system of {}, or forget old revisions with `vouch gc --keep N --grace 0s`, then repeat the command",
         path.display(),
         path.parent().unwrap_or(path).display()
     )]

@@ -42,6 +42,7 @@ pub use manifest::Revision;
 pub use memory::MemoryStore;
 pub use pack::{RECORD_HEAD_LEN, record_head};
 pub use pack_file::{Location, PackFile, pack_header};
+pub use recovery::FileTotals;
 pub use remote::{RemoteFile, RemoteFrame, RemoteSearch, RemoteView};
 pub use repair::Repaired;
 pub use scrub::{Scrub, ScrubbedPack};

@@ -10,11 +10,56 @@ use crate::garbage::{Garbage, now_s};
 use crate::layout::{PackClass, pack_name, pack_path, parse_pack_name, parse_segment_name, segment_name, segment_path};
 use crate::manifest::PackMeta;
 use crate::pack::{PACK_LEN_LIMIT, PackScan, Scanned};
+use crate::view::read_manifest;
 use crate::writer::{Orphans, Writer};
 use crate::{Error, FrameSink as _, PutCounts, Result};
 
+/// Packs and segments that a writer has stored and not committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileTotals {
+    pub count: u64,
+    pub len: u64,
+}
+
+impl FileTotals {
+    fn add(&mut self, path: &Path) {
+        self.count += 1;
+        self.len += std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Unfinished {
+    pub(crate) removed: FileTotals,
+    pub(crate) waiting: FileTotals,
+}
+
 impl Writer {
-    pub(crate) fn adopt_orphans(&self, orphans: Orphans) -> Result<PutCounts> {
+    /// What no manifest names, on the disk or in memory: a failed commit may have replaced it.
+    pub(crate) fn remove_unfinished(&self) -> Result<FileTotals> {
+        let layout = &self.file_factory.layout;
+        let mut named = self.committed.lock().paths();
+        if layout.bucket().is_none() {
+            named.extend(read_manifest(layout)?.0.paths());
+        }
+        let garbage = Garbage::read(layout)?;
+        let packs = names(&layout.packs())?.into_iter().filter_map(|name| parse_pack_name(&name)).map(|(class, id)| pack_path(class, id));
+        let segments = names(&layout.index())?.into_iter().filter_map(|name| parse_segment_name(&name)).map(segment_path);
+        let mut removed = FileTotals::default();
+        for name in packs.chain(segments).filter(|name| !named.contains(name) && !garbage.lists(name)) {
+            let path = layout.root().join(name);
+            removed.add(&path);
+            self.remove(&path)?;
+        }
+        for leftover in [layout.manifest_next(), layout.garbage_next()] {
+            if leftover.exists() {
+                self.remove(&leftover)?;
+            }
+        }
+        Ok(removed)
+    }
+
+    pub(crate) fn adopt_orphans(&self, orphans: Orphans) -> Result<(PutCounts, Unfinished)> {
         let layout = &self.file_factory.layout;
         for leftover in [layout.manifest_next(), layout.garbage_next()] {
             if leftover.exists() {
@@ -27,13 +72,17 @@ impl Writer {
         }
         let recorded = Garbage::read(layout)?;
         let mut garbage = self.remove_unnamed_segments(&recorded)?;
-        let mut adopted = PutCounts::default();
+        let (mut adopted, mut unfinished) = (PutCounts::default(), Unfinished::default());
         for (id, class) in self.unnamed_packs()? {
+            let path = layout.pack(class, id);
             match orphans {
                 _ if recorded.lists(&pack_path(class, id)) => garbage.push(pack_path(class, id)),
                 Orphans::Adopt => self.adopt(class, id, &mut adopted)?,
-                Orphans::Drop(age) if is_older(&layout.pack(class, id), age) => self.remove(&layout.pack(class, id))?,
-                Orphans::Drop(_) => {}
+                Orphans::Drop(age) if is_older(&path, age) => {
+                    unfinished.removed.add(&path);
+                    self.remove(&path)?;
+                }
+                Orphans::Drop(_) => unfinished.waiting.add(&path),
             }
         }
         *self.garbage.lock() = recorded.next(garbage, now_s());
@@ -41,11 +90,11 @@ impl Writer {
         if adopted.new_frames > 0 {
             tracing::info!(frames = adopted.new_frames, bytes = adopted.new_bytes, "recovered frames that a killed writer had stored");
         }
-        Ok(adopted)
+        Ok((adopted, unfinished))
     }
 
     /// New numbers come after those of leftover objects, which wait for a collection.
-    fn adopt_bucket_orphans(&self, bucket: &dyn BucketDatabase, orphans: Orphans) -> Result<PutCounts> {
+    fn adopt_bucket_orphans(&self, bucket: &dyn BucketDatabase, orphans: Orphans) -> Result<(PutCounts, Unfinished)> {
         let file_factory = &self.file_factory;
         if self.lock.has_leftovers() {
             self.skip_leftover_numbers(bucket)?;
@@ -54,17 +103,21 @@ impl Writer {
         for (_, id) in &staged {
             file_factory.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
         }
+        let mut unfinished = Unfinished::default();
         for (class, id) in staged {
             let path = file_factory.layout.pack(class, id);
             match orphans {
                 Orphans::Adopt => self.store_again(&path, class)?,
-                Orphans::Drop(age) if !is_older(&path, age) => continue,
-                Orphans::Drop(_) => {}
+                Orphans::Drop(age) if !is_older(&path, age) => {
+                    unfinished.waiting.add(&path);
+                    continue;
+                }
+                Orphans::Drop(_) => unfinished.removed.add(&path),
             }
             self.remove(&path)?;
         }
         let adopted = self.counts.take();
-        Ok(PutCounts { shared_frames: 0, shared_bytes: 0, ..adopted })
+        Ok((PutCounts { shared_frames: 0, shared_bytes: 0, ..adopted }, unfinished))
     }
 
     fn skip_leftover_numbers(&self, bucket: &dyn BucketDatabase) -> Result<()> {

@@ -1,11 +1,12 @@
 //! [`crate::commit`] has commits, [`crate::recovery`] recovery.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use vouch_tree::statement::revocation_reason;
 use vouch_tree::{BlockHandle, HostId, Iv};
 
 use crate::disk::{Disk, SystemDisk};
@@ -18,6 +19,7 @@ use crate::manifest::{Manifest, Revision};
 use crate::pack;
 use crate::pack_file::{Location, PackFiles};
 use crate::pack_stream::{FileFactory, PackStream};
+use crate::recovery::Unfinished;
 use crate::view::View;
 use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
 
@@ -59,7 +61,7 @@ pub struct NewRevision {
 
 /// Shared among threads. Holds the database's lock until dropped. Frames are durable after the next
 /// commit or checkpoint. After a failed write, all but reading returns [`Error::Broken`]; the next
-/// writer adopts the intact rest.
+/// writer adopts the intact rest. A full disk gets back what no manifest names.
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) file_factory: FileFactory,
@@ -74,6 +76,8 @@ pub struct Writer {
     pub(crate) counts: Counts,
     pub(crate) adopted: PutCounts,
     broken: OnceLock<String>,
+    is_disk_full: AtomicBool,
+    pub(crate) unfinished: Unfinished,
     /// Bytes stored since the last generation.
     pub(crate) stored_len: AtomicU64,
     pub(crate) lock: WriterLock,
@@ -126,10 +130,12 @@ impl Writer {
             counts: Counts::default(),
             adopted: PutCounts::default(),
             broken: OnceLock::new(),
+            is_disk_full: AtomicBool::new(false),
+            unfinished: Unfinished::default(),
             stored_len: AtomicU64::new(0),
             lock,
         };
-        writer.adopted = writer.adopt_orphans(orphans)?;
+        (writer.adopted, writer.unfinished) = writer.adopt_orphans(orphans)?;
         Ok(writer)
     }
 
@@ -151,6 +157,11 @@ impl Writer {
 
     pub fn statements(&self) -> Vec<Vec<u8>> {
         self.committed.lock().statements.clone()
+    }
+
+    /// The reason, if a statement here revokes the tree's key.
+    pub fn revocation(&self) -> Option<String> {
+        revocation_reason(&self.hostid(), &self.statements())
     }
 
     pub fn companions(&self) -> Vec<BlockHandle> {
@@ -259,6 +270,9 @@ impl Writer {
 
     pub(crate) fn break_on_error<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
+            if matches!(error, Error::NoSpace { .. }) {
+                self.is_disk_full.store(true, Ordering::Relaxed);
+            }
             let _ = self.broken.set(error.to_string());
         })
     }
@@ -292,7 +306,12 @@ impl FrameSink for Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.broken.get().is_none() {
+        if self.is_disk_full.load(Ordering::Relaxed) {
+            match self.remove_unfinished() {
+                Ok(removed) => tracing::info!(bytes = removed.len, "the disk is full: what was stored since the last commit is removed"),
+                Err(error) => tracing::warn!(%error, "the disk is full, and what was stored since the last commit can't be removed"),
+            }
+        } else if self.broken.get().is_none() {
             for stream in &self.streams {
                 if let Err(error) = stream.lock().flush() {
                     tracing::warn!(%error, "frames that were not committed are lost");

@@ -56,6 +56,9 @@ fn valid_statements_are_stored_and_served_after_restart() {
         assert_eq!(client.put(statement), expected, "{name}");
     }
     assert_eq!(client.statements(), [revoked.clone(), later.clone()]);
+    let (status, health) = server.http("/health");
+    assert!(status == 503 && health.contains("\"revoked\"") && health.contains("stolen"), "{health}");
+    assert_eq!(server.metric(&format!("vouch_tree_revoked{{tree=\"{}\"}}", hostid(1))), 1);
     assert_eq!(server.metric("vouch_requests_total{procedure=\"putstatement\",result=\"refused\"}"), 3);
     drop(server);
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 2);

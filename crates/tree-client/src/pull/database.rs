@@ -34,6 +34,9 @@ pub(super) async fn open_database(tree: &Tree, options: &PullOptions) -> Result<
         let source = std::io::Error::new(std::io::ErrorKind::AlreadyExists, what);
         return Err(Error::local("pull into", &options.db, source));
     }
+    if let Some(reason) = writer.revocation() {
+        return Err(Error::Revoked { hostid, reason });
+    }
     if writer.iv() != iv {
         return Err(Error::OtherIv { db: options.db.clone() });
     }

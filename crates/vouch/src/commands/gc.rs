@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use vouch_tree_store::{CollectOptions, Database, Progress, WriteOptions};
+use vouch_tree_store::{CollectOptions, Database, FileTotals, Progress, WriteOptions};
 
 use crate::cli::Global;
 use crate::exit::{Failure, Outcome};
@@ -98,6 +98,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             bytes_moved: done.moved_bytes,
             files_removed: done.removed_files,
             files_waiting: done.waiting_files,
+            unfinished_bytes_removed: done.unfinished_removed.len,
+            unfinished_bytes_waiting: done.unfinished_waiting.len,
             seconds: started.elapsed().as_secs_f64(),
         });
     }
@@ -107,8 +109,14 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         0 => String::new(),
         count => format!(", {count} stay for readers of an earlier manifest until a later run"),
     };
+    let of_run = |verb: &str, found: FileTotals, more: &str| match found.count {
+        0 => String::new(),
+        count => format!("{verb} {count} packs, {}, of an interrupted publication or pull{more}\n", output::bytes(found.len)),
+    };
+    let unfinished = of_run("removed", done.unfinished_removed, "")
+        + &of_run("left", done.unfinished_waiting, ", for its next run; --drop-unfinished removes them");
     output::text(&format!(
-        "{anew}kept {} frames in {}, dropped {} frames and {} in {:.1} s\nremoved {} unused files{waiting}\n",
+        "{anew}kept {} frames in {}, dropped {} frames and {} in {:.1} s\nremoved {} unused files{waiting}\n{unfinished}",
         done.live_frames,
         output::bytes(done.bytes_after),
         done.dropped_frames,
@@ -133,5 +141,7 @@ struct Report {
     bytes_moved: u64,
     files_removed: u64,
     files_waiting: u64,
+    unfinished_bytes_removed: u64,
+    unfinished_bytes_waiting: u64,
     seconds: f64,
 }

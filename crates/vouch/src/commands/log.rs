@@ -58,7 +58,9 @@ async fn of_tree(args: &Args, path: &TreePath) -> Outcome {
     let mut shown = 0;
     while args.max_count.is_none_or(|max| shown < max) {
         match history.next().await {
-            Some(Ok(revision)) => print(args, &revision.fsinfo, shown == 0).at("standard output")?,
+            Some(Ok(revision)) => {
+                print(args, &revision.fsinfo, u64::try_from(revision.expires()).unwrap_or(u64::MAX), shown == 0).at("standard output")?
+            }
             // Revisions that replicas have dropped are no failure.
             Some(Err(vouch_tree_client::Error::Missing { .. })) if shown > 0 => break,
             Some(Err(error)) => return Err(error.into()),
@@ -76,13 +78,15 @@ fn of_database(args: &Args, db: &std::path::Path) -> Outcome {
         let damaged = |why: &dyn std::fmt::Display| Failure::input(db.display(), format_args!("revision {}: {why}", revision.number));
         let stored = snapshot.get(&revision.fsinfo)?.ok_or_else(|| damaged(&"its fsinfo is missing"))?;
         let payload = frame::open(&iv, &revision.fsinfo, FrameKind::Fsinfo, &stored).map_err(|error| damaged(&error))?;
-        let fsinfo = SignedFsinfo::from_xdr(&payload).at(db.display())?.open(&hostid).map_err(|error| damaged(&error))?;
-        print(args, &fsinfo, shown == 0).at("standard output")?;
+        let signed = SignedFsinfo::from_xdr(&payload).at(db.display())?;
+        let fsinfo = signed.open(&hostid).map_err(|error| damaged(&error))?;
+        print(args, &fsinfo, fsinfo.end().min(signed.cert().not_after), shown == 0).at("standard output")?;
     }
     Ok(())
 }
 
-fn print(args: &Args, fsinfo: &Fsinfo, first: bool) -> io::Result<()> {
+/// `end`: of the validity, which the certificate limits too.
+fn print(args: &Args, fsinfo: &Fsinfo, end: u64, first: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let files = fsinfo.counts.files;
     if args.json {
@@ -90,7 +94,7 @@ fn print(args: &Args, fsinfo: &Fsinfo, first: bool) -> io::Result<()> {
             revision: fsinfo.revision,
             tag: (!fsinfo.tag.is_empty()).then_some(&fsinfo.tag),
             start: when::utc(fsinfo.start),
-            end: when::utc(fsinfo.end()),
+            end: when::utc(end),
             files: fsinfo.counts.files,
             directories: fsinfo.counts.directories,
             symlinks: fsinfo.counts.symlinks,
@@ -108,7 +112,7 @@ fn print(args: &Args, fsinfo: &Fsinfo, first: bool) -> io::Result<()> {
         "{:>8}  {:20}  {:20}  {files:>9}  {size:>10}  {}",
         fsinfo.revision,
         when::utc(fsinfo.start),
-        when::utc(fsinfo.end()),
+        when::utc(end),
         vouch_daemon::printable::printable(fsinfo.tag.as_bytes())
     );
     writeln!(out, "{}", line.trim_end())

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
+use vouch_tree::statement::revocation_reason;
 use vouch_tree_client::VerifyEvent;
 use vouch_tree_store::{Database, Progress};
 
@@ -18,7 +19,7 @@ use vouch_daemon::printable::printable;
 ///
 /// Each read verifies its data; this command reads everything. With --db it checks a local database
 /// instead: it hashes every frame, and checks that all data of the kept revisions is there. Exits
-/// with 1 if anything is wrong. If replicas stop answering, it prints what it has found so far, and
+/// with 1 if anything is wrong, and with 5 if the database is sound but its key is revoked. If replicas stop answering, it prints what it has found so far, and
 /// exits like other commands.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -63,7 +64,15 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         output::text(&text)?;
     }
     end?;
-    if report.problem_count == 0 { Ok(()) } else { Err(Failure::silent(Code::Differs)) }
+    match (report.problem_count, report.revoked) {
+        (0, None) => Ok(()),
+        (0, Some(reason)) => {
+            let why =
+                format_args!("the key of this tree is revoked ({}), and clients refuse the tree", printable(reason.as_bytes())).to_string();
+            Err(Failure::refused(report.what, why).cure("make new keys, and publish into a new database"))
+        }
+        _ => Err(Failure::silent(Code::Differs)),
+    }
 }
 
 async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<(Report, Outcome)> {
@@ -129,6 +138,8 @@ fn of_database(db: &Path, global: &Global) -> Outcome<Report> {
         revisions: Some(found.revisions),
         ..Report::default()
     };
+    let opened = Database::open_read(db)?;
+    report.revoked = revocation_reason(&opened.hostid(), &opened.statements());
     report.problem_count = found.problem_count;
     report.problems = found.problems;
     Ok(report)
@@ -143,6 +154,9 @@ struct Report {
     valid_until: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     revisions: Option<u64>,
+    /// The reason, if the database has a revocation of the tree's key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked: Option<String>,
     frames: u64,
     bytes: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -168,6 +182,7 @@ impl Report {
         };
         let (bytes, seconds) = (output::bytes(self.bytes), self.seconds);
         let verdict = match self.problem_count {
+            0 if self.revoked.is_some() => "sound, but REVOKED".to_owned(),
             0 => "sound".to_owned(),
             count if self.ended_early => format!("{count} PROBLEMS, incomplete"),
             count => format!("{count} PROBLEMS"),

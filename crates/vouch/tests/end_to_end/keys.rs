@@ -79,6 +79,9 @@ fn statements_are_made_checked_and_forwarded() {
     assert!(world.run_err(3, ["revoke", "keys", "--out", "revocation"]).contains("exists already"));
     world.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
     assert!(world.run_err(3, ["forward", "--statement", "revocation", "--db", "db"]).contains("other kind"));
+    let location = format!("127.0.0.1:{}", world.port);
+    world.expect_err(5, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["revoked", "a test"]);
+    world.expect_err(5, ["verify", "--db", "db"], &["revoked", "a test"]);
     let text = std::fs::read_to_string(world.path("revocation")).expect("text");
     let (header, body) = text.split_once('\n').expect("two lines");
     let mut bytes = data_encoding::BASE64.decode(body.trim().as_bytes()).expect("base64");
