@@ -66,6 +66,7 @@ impl Agent {
         let reply = match answered {
             Ok(()) => Reply::Done,
             Err(Error::Refused(reason) | Error::NoAccount(reason)) => Reply::Refused { reason },
+            Err(Error::Unavailable(reason)) => Reply::Unavailable { reason },
             Err(error) => Reply::Unavailable { reason: error.to_string() },
         };
         channel.set_deadline(ANSWER_TIMEOUT);
