@@ -111,11 +111,12 @@ impl CachePattern {
 /// Wipes and removes what a killed agent has staged. What a user has put there instead stays, unless
 /// it is a file.
 fn remove_staged(staged: &Path) -> io::Result<()> {
-    let Some(found) = identify(staged)?.filter(|found| !found.is_dir()) else { return Ok(()) };
-    // A hard link to another file.
-    if found.nlink() == 1 {
-        wipe_if_possible(staged, open_regular(staged));
+    if identify(staged)?.is_none_or(|found| found.is_dir()) {
+        return Ok(());
     }
+    // Not a hard link to another file.
+    let is_alone = |file: &File| file.metadata().is_ok_and(|metadata| metadata.nlink() == 1);
+    wipe_if_possible(staged, open_regular(staged).map(|file| file.filter(is_alone)));
     std::fs::remove_file(staged)
 }
 

@@ -64,7 +64,7 @@ pub(super) struct EndArgs {
     /// The scheduler is Slurm.
     #[arg(long)]
     slurm: bool,
-    /// End all registered jobs that scontrol(1) shows as finished.
+    /// End all registered jobs that squeue(1) shows as finished.
     #[arg(long, requires = "slurm", conflicts_with = "job")]
     missed: bool,
     /// Directory for ends of jobs while the broker is away.

@@ -1,4 +1,4 @@
-//! The job's environment in prologs, its time limit by squeue(1), and ended jobs by scontrol(1).
+//! The job's environment in prologs, its time limit and ended jobs by squeue(1).
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -25,29 +25,35 @@ pub(super) fn time_limit(job: &JobId) -> Outcome<Option<Duration>> {
     parse_limit(limit).ok_or_else(|| Failure::input("squeue", format!("the time limit {limit:?} is not understood; give --for")))
 }
 
-/// Jobs that scontrol(1) shows as finished, for MinJobAge (5 minutes) after their end.
+/// Jobs that squeue(1) shows as finished, for MinJobAge (5 minutes) after their end. The format has no
+/// text of users: names, comments and directories of jobs may hold line breaks, and scontrol(1) prints
+/// them as they are.
 pub(super) fn finished_jobs() -> Outcome<BTreeSet<String>> {
-    let mut command = Command::new("scontrol");
-    command.env_remove("SLURM_CLUSTERS").args(["--oneliner", "show", "job"]);
-    let out = command.stdin(Stdio::null()).output().at("scontrol")?;
+    let mut command = Command::new("squeue");
+    command.env_remove("SLURM_CLUSTERS").args(["--noheader", "--all", "--states=all", "--format", "%A %F %K %T"]);
+    let out = command.stdin(Stdio::null()).output().at("squeue")?;
     if !out.status.success() {
         let why = String::from_utf8_lossy(&out.stderr);
-        return Err(vouch_jobs::Error::Unavailable(format!("scontrol show job fails: {}", why.trim())).into());
+        return Err(vouch_jobs::Error::Unavailable(format!("squeue --states=all fails: {}", why.trim())).into());
     }
     Ok(finished_in(&String::from_utf8_lossy(&out.stdout)))
 }
 
-/// One line a job. A task of an array has two names: its number, and ARRAY_TASK.
+/// One line a job: its number, its array's number, its task and its state. A task of an array has two
+/// names: its number, and ARRAY_TASK.
 fn finished_in(text: &str) -> BTreeSet<String> {
     /// Base states of squeue(1), "JOB STATE CODES", after which a job does not run.
     const FINISHED: [&str; 9] =
         ["BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"];
     let mut finished = BTreeSet::new();
     for line in text.lines() {
-        let field = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        if field("JobState").is_some_and(|state| FINISHED.contains(&state)) {
-            finished.extend(field("JobId").map(str::to_owned));
-            finished.extend(field("ArrayJobId").zip(field("ArrayTaskId")).map(|(array, task)| format!("{array}_{task}")));
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[job, array, task, state] = &words[..] else { continue };
+        if FINISHED.contains(&state) {
+            finished.insert(job.to_owned());
+            if task.parse::<u32>().is_ok() {
+                finished.insert(format!("{array}_{task}"));
+            }
         }
     }
     finished
@@ -76,13 +82,12 @@ mod tests {
 
     #[test]
     fn jobs_are_finished_by_their_states() {
-        let line = |names: &str, state: &str| format!("{names} JobName=a UserId=alice(1000) JobState={state} Reason=None\n");
-        let ended = line("JobId=7", "COMPLETED") + &line("JobId=9 ArrayJobId=8 ArrayTaskId=2", "NODE_FAIL");
-        assert_eq!(finished_in(&ended), ["7", "8_2", "9"].map(str::to_owned).into());
+        let ended = "7 7 N/A COMPLETED\n9 8 2 NODE_FAIL\n";
+        assert_eq!(finished_in(ended), ["7", "8_2", "9"].map(str::to_owned).into());
         for live in ["RUNNING", "PENDING", "COMPLETING", "SUSPENDED", "CONFIGURING", "REQUEUED"] {
-            assert!(finished_in(&line("JobId=8 ArrayJobId=8 ArrayTaskId=3-9", live)).is_empty(), "{live}");
+            assert!(finished_in(&format!("8 8 [3-9] {live}\n")).is_empty(), "{live}");
         }
-        assert!(finished_in("No jobs in the system\n").is_empty());
+        assert!(finished_in("").is_empty());
     }
 
     #[test]

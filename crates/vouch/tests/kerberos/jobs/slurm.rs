@@ -179,6 +179,9 @@ fn job_of_slurm_has_tickets_until_its_end() {
     // A job that is cancelled.
     let cancelled = slurm.submit(USER, "#!/bin/sh\nsleep 60\n", &[]);
     wait_until("the job has tickets", || site.cache_path("n1", USER).exists());
+    // A job whose name looks like another job's line.
+    let forged = format!("x\nJobId={cancelled} JobState=COMPLETED ");
+    slurm.submit(USER, "#!/bin/sh\n", &["--job-name", &forged, "--comment", &forged]);
     end_missed_jobs(&site, &slurm, &job, &cancelled);
     slurm.output("scancel", &[&cancelled]);
     wait_until("its tickets are removed", || !site.cache_path("n1", USER).exists());
@@ -219,7 +222,7 @@ fn end_missed_jobs(site: &Site, slurm: &Slurm, ended: &str, live: &str) {
     };
     let without_slurm = end_missed("/nonexistent");
     let error = String::from_utf8_lossy(&without_slurm.stderr).into_owned();
-    assert!(!without_slurm.status.success() && error.contains("scontrol"), "{error}");
+    assert!(!without_slurm.status.success() && error.contains("squeue"), "{error}");
     let output = String::from_utf8_lossy(&end_missed(&std::env::var("PATH").expect("a path")).stdout).into_owned();
     assert_eq!(output, format!("job {ended} has ended\n"), "{live} runs: {}", site.list());
     site.end(UNKNOWN).expect("the job ends");
