@@ -31,6 +31,13 @@ pub struct ClientSettings {
 /// Checks device, clock, state directory and disk cache.
 pub fn check(client: &ClientSettings, findings: &mut Findings) {
     findings.add(fuse());
+    if let Some(limit) = vouch_tree_mount::request_timeout().filter(|limit| *limit <= client.timeout * 2) {
+        let what = format!("the kernel ends a mount whose request takes {} s, and a request may take twice --timeout", limit.as_secs());
+        findings.add(Finding::problem("fuse-request-timeout", "fs.fuse.max_request_timeout", what).cure(format_args!(
+            "set the sysctls fs.fuse.max_request_timeout and default_request_timeout to 0 or more than {}, or lower --timeout",
+            client.timeout.as_secs() * 2
+        )));
+    }
     findings.add(clock::check());
     if let Some(state) = &client.state_directory {
         check_state(state, findings);

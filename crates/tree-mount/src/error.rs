@@ -22,6 +22,11 @@ pub enum MountError {
     },
     #[error("{}: already a vouch mount; unmount it first (`vouch umount DIR`), or choose another directory", path.display())]
     Busy { path: PathBuf },
+    #[error(
+        "{}: the kernel ended the FUSE connection without an unmount (a write to /sys/fs/fuse/connections/N/abort, or a request that took longer than fs.fuse.max_request_timeout); mount again",
+        path.display()
+    )]
+    Aborted { path: PathBuf },
     /// This process cannot continue another one's mount.
     #[error("cannot take the mount over: {why}")]
     TakeOver { why: String },

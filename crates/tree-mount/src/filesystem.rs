@@ -109,6 +109,11 @@ impl Filesystem for FuseFilesystem {
         ] {
             let _ = config.add_capabilities(wish);
         }
+        // Then only requests that make files name the caller, whom a trail records and whom a mount for
+        // one user compares.
+        if self.state.observed.is_none() && self.state.options.others_are_allowed() {
+            let _ = config.add_capabilities(InitFlags::FUSE_ALLOW_IDMAP);
+        }
         // Any file may have an ACL: the kernel checks it.
         if !self.state.without_xattrs {
             let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);

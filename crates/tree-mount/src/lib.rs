@@ -65,7 +65,7 @@ mod volume; // One mounted tree: revision shown, freshness, readers.
 pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
 pub use error::MountError;
 pub use journal::image::{JournalError, MountImage};
-pub use mount_point::{clear_dead_mount, is_mounted, mount_device, mount_points, mount_source, unmount_point};
+pub use mount_point::{clear_dead_mount, is_mounted, mount_device, mount_points, mount_source, request_timeout, unmount_point};
 pub use namespace::NamespaceTrees;
 pub use observer::{Caller, Failure, Observation, Observer, Operation, Recorded, TreeEvent};
 pub use session::{Mounted, mount_namespace, mount_tree};

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::fs::statvfs;
 use rustix::io::Errno;
@@ -77,6 +78,14 @@ pub fn mount_points() -> io::Result<Vec<PathBuf>> {
     let text = fs::read(MOUNTINFO)?;
     let mounts = text.split(|&b| b == b'\n').filter_map(parse_line);
     Ok(mounts.filter(|(_, mount)| mount.is_ours()).map(|(point, _)| point.into()).collect())
+}
+
+/// After this time without an answer to one request, the kernel ends the whole connection (Linux 6.14,
+/// `fs.fuse.*_request_timeout`).
+pub fn request_timeout() -> Option<Duration> {
+    let seconds = |name: &str| fs::read_to_string(format!("/proc/sys/fs/fuse/{name}_request_timeout")).ok()?.trim().parse::<u64>().ok();
+    let limits = ["default", "max"].into_iter().filter_map(seconds).filter(|limit| *limit > 0);
+    limits.min().map(Duration::from_secs)
 }
 
 pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use fuser::Session;
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use tokio::sync::oneshot;
 use vouch_tree::inode_number::{InodeNumber as NodeId, InodeNumbering};
 use vouch_tree_client::{Client, Tree};
@@ -84,9 +85,17 @@ pub(crate) struct MountSource {
 impl MountSource {
     pub(crate) fn state(
         self,
-        options: MountOptions,
+        mut options: MountOptions,
         root: Option<(Option<Arc<Volume>>, vouch_tree::Inode)>,
     ) -> (Arc<MountState>, mpsc::Receiver<Notice>) {
+        if let Some(limit) = mount_point::request_timeout().filter(|limit| *limit <= options.deadline) {
+            // A failed read is better than the end of the mount.
+            options.deadline = limit * 3 / 4;
+            tracing::warn!(
+                "the kernel ends a mount whose request takes {limit:?} (fs.fuse.max_request_timeout), so requests fail after {:?}; raise the limit, or lower --timeout",
+                options.deadline
+            );
+        }
         let MountSource { kind, volumes, without_xattrs, keeps_whole_files } = self;
         let (kernel, notices) = KernelNotices::channel();
         let journal = volumes.journal();
@@ -208,13 +217,19 @@ impl Mounted {
         };
         let state = self.state.clone();
         let outcome = match ended {
-            Some(Ok(Err(source))) => {
+            // The kernel reports an unmount and an abort of the connection alike, but leaves the
+            // mount in the table only after an abort.
+            Some(Ok(Ok(())) | Err(_)) if !self.is_in_table() => {
+                self.thread.take();
+                Ok(())
+            }
+            Some(Ok(Err(source))) if source.raw_os_error() != Some(Errno::CONNABORTED.raw_os_error()) => {
                 self.detach_once()?;
                 Err(MountError::Io { doing: "serving", path: self.point.clone(), source })
             }
             Some(_) => {
-                self.thread.take();
-                Ok(())
+                self.detach_once()?;
+                Err(MountError::Aborted { path: self.point.clone() })
             }
             None => self.unmount().await,
         };
@@ -230,9 +245,13 @@ impl Mounted {
         Ok(())
     }
 
+    fn is_in_table(&self) -> bool {
+        mount_point::device_at(&self.point) == self.device
+    }
+
     fn detach_once(&mut self) -> Result<(), MountError> {
         // Another mount may cover ours, or ours may be gone.
-        let is_there = self.thread.take().is_some() && mount_point::device_at(&self.point) == self.device;
+        let is_there = self.thread.take().is_some() && self.is_in_table();
         if is_there { mount_point::detach(&self.point) } else { Ok(()) }
     }
 }

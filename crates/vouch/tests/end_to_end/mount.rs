@@ -90,6 +90,50 @@ fn background_mount_returns_and_is_unmounted() {
 }
 
 #[test]
+fn connection_that_the_kernel_aborts_is_no_success() {
+    if !is_root() {
+        return;
+    }
+    let Some(Mounted { world, mut mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    // The kernel names a connection after the minor number of the mount's device.
+    let connection = std::os::unix::fs::MetadataExt::dev(&fs::metadata(world.path("mnt")).expect("mounted"));
+    let control = world.path("connections");
+    fs::create_dir(&control).expect("a new directory");
+    world.run_tool("mount", &["-t", "fusectl", "none", "connections"]);
+    fs::write(control.join(connection.to_string()).join("abort"), "1").expect("root may");
+    world.run_tool("umount", &["connections"]);
+    assert!(eventually(Duration::from_secs(30), || mount.exit_code().is_some()));
+    assert_eq!(mount.exit_code(), Some(7));
+    assert!(world.run_err(3, ["umount", "mnt"]).contains("not a vouch mount"));
+    // Restart=on-failure mounts again.
+    let mount = Mount::new(&world, "mnt", &[&world.name("")]);
+    assert_eq!(fs::read_to_string(mount.path("hello")).expect("mounted"), "hello world\n");
+}
+
+/// Pods with user namespaces and podman's `:idmap` mount volumes like this.
+#[test]
+fn mount_can_be_idmapped() {
+    if !is_root() || !python_is_available() {
+        return;
+    }
+    let Some(Mounted { world, mount: _mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    fs::create_dir(world.path("mapped")).expect("a new directory");
+    let owner = |path: &str| std::os::unix::fs::MetadataExt::uid(&fs::metadata(world.path(path)).expect("a file"));
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/end_to_end/idmapped_mount.py");
+    let arguments = ["mnt", "mapped", &owner("mnt/hello").to_string(), "4000"];
+    let output = Command::new("python3").arg(tool).args(arguments).current_dir(world.path("")).output().expect("python3 starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's version");
+    if release.split('.').filter_map(|part| part.parse::<u32>().ok()).lt([6, 12]) {
+        return println!("skipped: idmapped FUSE mounts need Linux 6.12");
+    }
+    assert!(output.status.success(), "{said}");
+    assert_eq!(owner("mapped/hello"), owner("mnt/hello") + 4000);
+    assert_eq!(fs::read_to_string(world.path("mapped/hello")).expect("readable"), "hello world\n");
+    world.run_tool("umount", &["mapped"]);
+}
+
+#[test]
 fn mount_without_reachable_replicas_fails_in_time() {
     let world = TestSite::with_directories(&["mnt"]);
     let started = std::time::Instant::now();
