@@ -1,12 +1,15 @@
 //! The first SIGINT, SIGTERM or SIGHUP runs the registered clean-ups and ends the process with code
-//! 130. Replicas, mounts and publications take the first signal over.
+//! 130. Replicas, mounts and publications take the first signal over. In a daemon, SIGHUP reads files
+//! anew and opens the log file again (daemon(7)).
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
+
+use crate::log_output;
 
 /// From now on a write beyond `RLIMIT_FSIZE` (`LimitFSIZE=` of a unit) fails with EFBIG. By default it
 /// ends the process, and a client chooses the length of its file. Programs started later have the
@@ -17,6 +20,13 @@ pub fn survive_file_size_limit() -> io::Result<()> {
 
 pub fn watch() -> io::Result<()> {
     watch_with(hold()?, None::<fn()>)
+}
+
+/// From now on SIGHUP ends this process no longer, and SIGUSR1 does nothing. Called by each daemon
+/// before its signals are watched.
+pub fn become_daemon() -> io::Result<()> {
+    IS_DAEMON.store(true, Ordering::SeqCst);
+    signal_hook::flag::register(SIGUSR1, Arc::default()).map(|_| ())
 }
 
 /// As [`watch`], but SIGHUP makes the process read a configuration anew.
@@ -40,10 +50,9 @@ impl HeldSignals {
 fn watch_with(HeldSignals(mut signals): HeldSignals, reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            if signal == SIGHUP
-                && let Some(reload) = &reload
-            {
-                reload();
+            if signal == SIGHUP && (IS_DAEMON.load(Ordering::SeqCst) || reload.is_some()) {
+                log_output::reopen();
+                reload.iter().for_each(|reload| reload());
                 continue;
             }
             let again = REQUESTED.swap(true, Ordering::SeqCst);
@@ -116,4 +125,5 @@ type Undo = Box<dyn FnOnce() + Send>;
 static DUTIES: Mutex<Vec<(usize, Undo)>> = Mutex::new(Vec::new());
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static IS_DAEMON: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);

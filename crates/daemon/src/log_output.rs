@@ -1,8 +1,10 @@
-//! Standard error, or for background processes the system's log.
+//! A file, standard error, or for background processes the system's log.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixDatagram;
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Sends later lines to the system's log: standard error belongs to a command that ends.
 pub fn leave_standard_error() {
@@ -15,6 +17,33 @@ pub fn leave_standard_error() {
     let _ = SYSTEM.set(connect().ok());
 }
 
+/// Sends lines to this file. Called once, before the first line.
+pub fn write_to_file(path: &Path) -> io::Result<()> {
+    // A daemon may leave its directory later.
+    let path = std::path::absolute(path)?;
+    let file = open(&path)?;
+    let _ = FILE.set(LogFile { path, file: Mutex::new(file) });
+    Ok(())
+}
+
+/// Opens the log file again by its name, after a rotation. On an error, the old file stays.
+pub fn reopen() {
+    let Some(log) = FILE.get() else { return };
+    match open(&log.path) {
+        Ok(file) => *log.file.lock().unwrap_or_else(PoisonError::into_inner) = file,
+        Err(error) => tracing::error!("{}: the log file cannot be opened again: {error}", log.path.display()),
+    }
+}
+
+/// Where [`reopen`] makes files.
+pub(crate) fn directory() -> Option<&'static Path> {
+    FILE.get()?.path.parent()
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
 /// systemd.exec(5), JOURNAL_STREAM.
 pub fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").ok();
@@ -23,11 +52,16 @@ pub fn is_journal() -> bool {
     rustix::fs::fstat(io::stderr()).is_ok_and(|stat| numbers == Some((stat.st_dev, stat.st_ino)))
 }
 
-/// To the system's log after [`leave_standard_error`].
+/// To the file of [`write_to_file`], else to standard error, or to the system's log after
+/// [`leave_standard_error`].
 pub struct LogOutput;
 
 impl io::Write for LogOutput {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        if let Some(log) = FILE.get() {
+            log.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(record)?;
+            return Ok(record.len());
+        }
         match SYSTEM.get() {
             None => io::stderr().write_all(record)?,
             Some(Some(socket)) => {
@@ -47,6 +81,12 @@ impl io::Write for LogOutput {
     }
 }
 
+struct LogFile {
+    path: PathBuf,
+    file: Mutex<File>,
+}
+
+static FILE: OnceLock<LogFile> = OnceLock::new();
 static SYSTEM: OnceLock<Option<UnixDatagram>> = OnceLock::new();
 
 const SYSTEM_LOG: &str = "/dev/log";

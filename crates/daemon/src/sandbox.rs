@@ -10,6 +10,8 @@ use landlock::{
 };
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use crate::log_output;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SandboxMode {
     /// As far as the kernel supports it; a warning if it doesn't.
@@ -81,10 +83,12 @@ fn apply(access: &Access<'_>, mode: SandboxMode) -> Result<Applied, SandboxError
 }
 
 fn restrict(access: &Access<'_>) -> Result<(bool, bool), SandboxError> {
+    // A service that connects resolves names, which may need the sockets of other daemons.
+    let files = AccessFs::from_all(NEWEST) & !if access.connects { AccessFs::ResolveUnix.into() } else { BitFlags::EMPTY };
     let sockets = if access.connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(NEWEST) };
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(files)?
         .handle_access(sockets)?
         .scope(Scope::from_all(NEWEST))?
         .create()?;
@@ -97,9 +101,13 @@ fn restrict(access: &Access<'_>) -> Result<(bool, bool), SandboxError> {
         let fd = PathFd::new(path).map_err(|source| SandboxError::Path { path: path.display().to_string(), source })?;
         ruleset = ruleset.add_rule(PathBeneath::new(fd, rights))?;
     }
+    if let Some(log) = log_output::directory() {
+        let fd = PathFd::new(log).map_err(|source| SandboxError::Path { path: log.display().to_string(), source })?;
+        ruleset = ruleset.add_rule(PathBeneath::new(fd, AccessFs::MakeReg | AccessFs::WriteFile))?;
+    }
     let status = ruleset.restrict_self()?;
     let sockets = match status.landlock {
-        LandlockStatus::Available { effective_abi, .. } => effective_abi >= NEWEST,
+        LandlockStatus::Available { effective_abi, .. } => effective_abi >= ABI::V6,
         _ => false,
     };
     Ok((status.ruleset != RulesetStatus::NotEnforced, sockets))
@@ -112,8 +120,8 @@ fn drop_capabilities(keep: CapabilitySet) -> Result<bool, SandboxError> {
     Ok(rustix::thread::capabilities(None)?.permitted == kept)
 }
 
-/// Rights on files (1 to 3, 5), TCP (4), signals and abstract sockets (6).
-const NEWEST: ABI = ABI::V6;
+/// Rights on files (1 to 3, 5), TCP (4), signals and abstract sockets (6), UNIX sockets by path (9).
+const NEWEST: ABI = ABI::V9;
 
 #[cfg(test)]
 mod tests {

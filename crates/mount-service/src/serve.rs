@@ -68,6 +68,7 @@ impl Companions {
     /// Begins the trail, if there is one, and the handling of signals; listens for the metrics
     /// page.
     pub(crate) fn begin<E: From<Failure> + From<vouch_daemon::audit_trail::TrailError>>(&mut self, plan: &MountPlan) -> Result<(), E> {
+        interrupt::become_daemon().at("signals")?;
         self.page = plan.metrics.map(|address| TcpListener::bind(address).at(address)).transpose()?;
         let Some(config) = &plan.trail else {
             return Ok(interrupt::watch().at("signals")?);

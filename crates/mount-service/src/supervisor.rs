@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 
 use vouch_daemon::failure::{At as _, Failure, Outcome};
-use vouch_daemon::log_output;
+use vouch_daemon::{interrupt, log_output};
 
 use crate::configuration_copy::ConfigurationCopy;
 use crate::link::{Link, Message, Word};
@@ -34,7 +34,6 @@ pub struct Supervised {
     /// For [`configuration_copy`](crate::configuration_copy).
     pub configuration: String,
     pub is_detached: bool,
-    pub is_audited: bool,
 }
 
 /// Starts a worker, or as successor continues with the worker of the replaced program.
@@ -75,11 +74,11 @@ enum Event {
 
 impl Supervisor {
     fn start(supervised: Supervised) -> Outcome<Self> {
-        let Supervised { arguments, configuration, is_detached, is_audited } = supervised;
+        let Supervised { arguments, configuration, is_detached } = supervised;
         let configuration = ConfigurationCopy::new(&configuration).at("the mount's configuration")?;
         // Now: after a package's upgrade the running program has no path.
         let program = std::env::current_exe().at("this program")?;
-        let signals = signals(is_audited).at("signals")?;
+        let signals = signals().at("signals")?;
         let journal = vouch_tree_mount::create_journal().at("the mount journal")?;
         let worker =
             WorkerProcess::spawn(&program, arguments_with(Role::Worker, &arguments), is_detached, None).at("the mount's worker")?;
@@ -90,7 +89,7 @@ impl Supervisor {
 
     /// Continues after the supervisor's own program was replaced: the process is the same.
     fn resume(supervised: Supervised) -> Outcome<Self> {
-        let Supervised { arguments, configuration, is_detached, is_audited } = supervised;
+        let Supervised { arguments, configuration, is_detached } = supervised;
         let configuration = ConfigurationCopy::new(&configuration).at("the mount's configuration")?;
         let program = std::env::current_exe().at("this program")?;
         let link = Link::from_standard_input().at("standard input")?;
@@ -103,7 +102,7 @@ impl Supervisor {
         if is_detached {
             log_output::leave_standard_error();
         }
-        let signals = signals(is_audited).at("signals")?;
+        let signals = signals().at("signals")?;
         let worker = WorkerProcess { pid, link: Link::from_descriptor(worker) };
         let path = upgrade_socket::path(&std::env::var(DEVICE_VARIABLE).unwrap_or_default()).ok();
         let requests = descriptors.next().zip(path).map(|(listener, path)| UpgradeSocket { listener: listener.into(), path });
@@ -162,7 +161,10 @@ impl Supervisor {
                         self.replace_own_program();
                     }
                 }
-                Event::Signal(signal) if i32::from(signal) == SIGHUP => self.worker.kill(Signal::HUP),
+                Event::Signal(signal) if i32::from(signal) == SIGHUP => {
+                    log_output::reopen();
+                    self.worker.kill(Signal::HUP);
+                }
                 Event::Signal(_) if stop_requested => self.worker.kill(Signal::KILL),
                 Event::Signal(signal) => {
                     stop_requested = true;
@@ -378,16 +380,15 @@ struct Prepared {
     message: Message,
 }
 
-fn signals(is_audited: bool) -> io::Result<UnixStream> {
+fn signals() -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
+    interrupt::become_daemon()?;
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGUSR2] {
         let write = write.try_clone()?;
-        // Without rules to read anew, SIGHUP ends the mount.
-        let number = if signal == SIGHUP && !is_audited { SIGTERM } else { signal };
         let mut signals = signal_hook::iterator::Signals::new([signal])?;
         let forward = move || {
             for _ in signals.forever() {
-                if (&write).write_all(&[number as u8]).is_err() {
+                if (&write).write_all(&[signal as u8]).is_err() {
                     return;
                 }
             }

@@ -1,14 +1,11 @@
 //! To standard error, a file or, for background processes, the system's log.
 
-use std::fs::File;
 use std::io::{self, IsTerminal as _};
-use std::sync::Arc;
 
-use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
-use vouch_daemon::log_output::{LogOutput, is_journal};
+use vouch_daemon::log_output::{self, LogOutput, is_journal};
 use vouch_daemon::recent_errors;
 
 use crate::cli::{Global, LogFormat};
@@ -20,12 +17,12 @@ pub(crate) fn start(global: &Global) -> Outcome {
     let filter = EnvFilter::builder().parse(format!("{QUIET},{directives}")).map_err(|error| {
         Failure::usage(format_args!("--log-level {directives}"), error).cure("use off, error, warn, info, debug or trace")
     })?;
-    let (writer, colour): (BoxMakeWriter, bool) = match &global.log_file {
-        None => (BoxMakeWriter::new(|| LogOutput), io::stderr().is_terminal()),
-        Some(path) => (BoxMakeWriter::new(Arc::new(File::options().create(true).append(true).open(path).at(path.display())?)), false),
-    };
+    let colour = global.log_file.is_none() && io::stderr().is_terminal();
+    if let Some(path) = &global.log_file {
+        log_output::write_to_file(path).at(path.display())?;
+    }
     // A broken pipe reported to that same pipe would end the process.
-    let layer = tracing_subscriber::fmt::layer().with_writer(writer).log_internal_errors(false);
+    let layer = tracing_subscriber::fmt::layer().with_writer(|| LogOutput).log_internal_errors(false);
     let layer = match global.log_format {
         LogFormat::Text => layer.with_ansi(colour).with_target(false).with_filter(filter).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),

@@ -225,6 +225,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut config = config(args, state, passed);
     config.shared = shared;
     let lease = wait_for_turn(&mut config)?;
+    interrupt::become_daemon().at("signals")?;
     let signals = interrupt::hold().at("signals")?;
     let server = Server::open(config, lease)?;
     signals.watch_and_reload(server.reload()).at("signals")?;

@@ -25,7 +25,7 @@ use crate::{config, interrupt, output, size};
     after_help = "Examples:\n  vouch mount @pub.example.org,HOSTID /mnt\n  vouch mount --background @pub.example.org,HOSTID /mnt --replica mirror.example\n  \
                   vouch mount --tag v1.2 @pub.example.org,HOSTID /mnt   stays at that revision\n  \
                   vouch mount --auto /vouch          then: ls /vouch/@pub.example.org,HOSTID/\n\n\
-                  With --background the log goes to the system's log once it is mounted, unless --log-file is given. In the foreground it runs until Ctrl-C, SIGTERM or `vouch umount DIR`. With --audit, SIGHUP reads the audit rules anew."
+                  With --background the log goes to the system's log once it is mounted, unless --log-file is given. In the foreground it runs until Ctrl-C, SIGTERM or `vouch umount DIR`. SIGHUP opens the log file again and, with --audit, reads the audit rules anew."
 )]
 pub(crate) struct Args {
     /// The tree, or with --auto the mount point. A mount point alone is a tree of the configuration.
@@ -139,7 +139,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             arguments: config::arguments().into_iter().skip(1).collect(),
             configuration: config::loaded().trees_text(),
             is_detached: args.detached,
-            is_audited: args.audit.config().is_some(),
         };
         return Ok(supervise(args.role, supervised)?);
     }

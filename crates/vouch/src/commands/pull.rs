@@ -7,7 +7,7 @@ use vouch_tree_client::{PullOptions, PullPhase, PullProgress, PullReport};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
-use crate::exit::{Failure, Outcome};
+use crate::exit::{At as _, Failure, Outcome};
 use crate::tree_path::TreePath;
 use crate::{interrupt, output, progress, size};
 
@@ -74,6 +74,7 @@ async fn pull(args: &Args, path: &TreePath, global: &Global) -> Outcome {
         bar.finish_and_clear();
         return print(args, &report?);
     }
+    interrupt::become_daemon().at("signals")?;
     let failed = Mutex::new(None);
     let done = |outcome: Result<PullReport, vouch_tree_client::Error>| match outcome {
         Ok(report) if report.was_current => {}

@@ -26,6 +26,7 @@ mod export_tls;
 mod failover;
 mod gateway;
 mod gateway_downloads;
+mod hangup;
 mod heads;
 mod http_replica;
 mod keys;

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use vouch_audit_pipeline::kernel_events::{KernelEvents, Source, record};
 
 use crate::cli::Global;
-use crate::exit::Outcome;
+use crate::exit::{At as _, Outcome};
 
 /// Record this machine's kernel audit events in a trail of its own, with the same search and
 /// verification as a server's trail.
@@ -39,6 +39,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    if args.netlink || !args.once {
+        vouch_daemon::interrupt::become_daemon().at("signals")?;
+    }
     let source = if args.netlink { Source::Netlink } else { Source::Log { path: args.log, once: args.once } };
     Ok(record(&KernelEvents { directory: args.directory, source, realm: args.realm, key: args.key })?)
 }

@@ -4,7 +4,7 @@ use rustls::pki_types::ServerName;
 use vouch_audit_pipeline::send::{NatsOptions, Sender, Target, TlsOptions, server_name};
 
 use crate::cli::Global;
-use crate::exit::Outcome;
+use crate::exit::{At as _, Outcome};
 
 /// Send records to a collector as they are written, and continue after a restart.
 ///
@@ -80,6 +80,9 @@ struct NatsArgs {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    if !args.once {
+        vouch_daemon::interrupt::become_daemon().at("signals")?;
+    }
     let (tls, nats) = (args.tls, args.nats);
     let sender = Sender {
         directory: args.directory,

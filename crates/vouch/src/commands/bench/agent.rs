@@ -34,6 +34,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Some(file) => Acceptor::Token(token(file)?),
         None => Acceptor::Kerberos { keytab: args.keytab.clone(), principals: args.principal.clone() },
     };
+    interrupt::become_daemon().at("signals")?;
     let listener = TcpListener::bind(args.listen).at(args.listen)?;
     let stop = StopFlag::default();
     let asked = stop.clone();

@@ -1,0 +1,62 @@
+//! SIGHUP to each daemon, as logrotate(8) sends it.
+
+use crate::kill_on_drop::KillOnDrop;
+use crate::prelude::*;
+
+#[test]
+fn daemons_survive_hangup_and_write_to_a_new_log_file() {
+    let world = TestSite::new();
+    world.small_tree();
+    world.publish();
+    let _replica = world.serve();
+    world.run_ok(["audit", "keygen", "trail"]);
+    let address = || format!("127.0.0.1:{}", free_port());
+    let (name, export, gateway, mirror) = (world.name(""), address(), address(), address());
+    let mut daemons = vec![
+        vec!["serve", "--db", "db", "--listen", &mirror],
+        vec!["gateway", &name, "--listen", &gateway],
+        vec!["pull", "--watch", &name, "--db", "copy"],
+        vec!["export", "--dir", "src", "--listen", &export, "--state", "exporting"],
+        vec!["audit", "send", "trail", "--to", "syslog+tcp://127.0.0.1:9", "--position", "position"],
+    ];
+    if fuse_is_available() {
+        fs::create_dir(world.path("mnt")).expect("a new directory");
+        daemons.push(vec!["mount", &name, "mnt"]);
+    }
+    let start = |(number, arguments): (usize, &Vec<&str>)| {
+        let log = format!("{number}.log");
+        let logging = ["--log-file", &log, "--log-level", "debug"];
+        let mut command = world.command([&arguments[..], &logging].concat());
+        KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"))
+    };
+    let mut running: Vec<KillOnDrop> = daemons.iter().enumerate().map(start).collect();
+    for (number, child) in running.iter_mut().enumerate() {
+        let (log, rotated) = (world.path(format!("{number}.log")), world.path(format!("{number}.log.1")));
+        // A signal during the start ends a process, as always.
+        let handles = |mask: u64| fs::read_to_string(format!("/proc/{}/status", child.id())).is_ok_and(|status| catches(&status, mask));
+        let (hup, usr1) = (1 << 0, 1 << 9);
+        assert!(eventually(Duration::from_secs(60), || handles(hup | usr1)), "{:?}", daemons[number]);
+        fs::rename(&log, &rotated).expect("a log file");
+        assert!(
+            eventually(Duration::from_secs(60), || {
+                signal("USR1", child.id());
+                signal("HUP", child.id());
+                log.exists()
+            }),
+            "{:?}: {}",
+            daemons[number],
+            fs::read_to_string(&rotated).unwrap_or_default()
+        );
+        assert_eq!(child.try_wait().expect("a child"), None, "{:?}", daemons[number]);
+    }
+    if fuse_is_available() {
+        assert_eq!(fs::read_to_string(world.path("mnt/hello")).expect("still mounted"), "hello world\n");
+        world.run_ok(["umount", "mnt"]);
+    }
+}
+
+/// SigCgt of /proc/PID/status.
+fn catches(status: &str, mask: u64) -> bool {
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).is_some_and(|caught| caught & mask == mask)
+}
