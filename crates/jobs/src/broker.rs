@@ -3,6 +3,7 @@
 //! It trusts the scheduler's word for which job of which user runs on which nodes, and the KDC for
 //! whose tickets it may have. It holds the key of its own principal, and no key of a user.
 
+mod connections;
 pub(crate) mod mint;
 mod nodes;
 mod records;
@@ -12,6 +13,7 @@ mod store;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -28,12 +30,12 @@ use crate::names::{JobId, NodeName, UserName};
 use crate::registry::{Change, Holder, Refusal, Registry};
 use crate::spool;
 use crate::wire::{Reply, Request};
+use connections::Connections;
 use mint::{Mint, TicketSource};
 pub use nodes::NodePrincipals;
 use records::{Event, Records};
 pub use report::{BrokerReport, BrokerStatus};
 pub use serve::Listeners;
-use serve::Slots;
 use store::Store;
 
 pub struct BrokerConfig {
@@ -66,7 +68,7 @@ pub struct Broker {
     records: Records,
     clock: Clock,
     /// Connections of agents.
-    agents: Slots,
+    agents: Arc<Connections>,
     /// Of the KDC.
     outage: Outage,
     kdc_failures: AtomicU64,
@@ -122,7 +124,7 @@ impl Broker {
             tickets,
             records: Records::new(trail, clock.clone()),
             clock,
-            agents: Slots::new(config.limits.connection_count_max),
+            agents: Arc::new(Connections::new(config.limits.connection_count_max)),
             outage: Outage::default(),
             kdc_failures: AtomicU64::default(),
             is_spool_trusted: spool.is_ok(),

@@ -55,8 +55,8 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const KDC_REQUEST_COUNT_MAX: usize = 8;
 /// Files of the spool in one pass.
 pub(crate) const SPOOLED_COUNT_MAX: usize = 10_000;
-/// Share of the connections that one address may have: the broker closes others, and their agents
-/// try again.
+/// Share of the connections that one address may have: beyond it the broker closes the oldest that has
+/// proved nothing, or the new one, whose agent tries again.
 pub(crate) const ADDRESS_SHARE: usize = 4;
 /// Connections of the scheduler, or of a node's prologs and epilogs, at once.
 pub(crate) const LOCAL_CONNECTION_COUNT_MAX: usize = 256;

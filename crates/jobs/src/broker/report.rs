@@ -66,7 +66,7 @@ impl BrokerReport {
             ended_jobs: ended,
             users,
             holders,
-            connections: broker.agents.taken(),
+            connections: broker.agents.count(),
             tickets_minted: broker.records.count(Act::TicketMinted),
             tickets_withdrawn: broker.records.count(Act::TicketWithdrawn),
             refused: broker.records.count(Act::TicketRefused),

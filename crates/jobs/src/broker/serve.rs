@@ -1,6 +1,5 @@
 //! The broker's listeners: agents over TCP, the scheduler over a Unix socket.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,11 +13,11 @@ use rustix::net::sockopt::socket_peercred;
 use vouch_daemon::rate_limit::Throttle;
 use vouch_gss_mit::MitAcceptor;
 
+use super::connections::Place;
 use super::{Agent, Broker};
 use crate::channel::{Channel, ChannelError};
 use crate::limits::{
-    ADDRESS_SHARE, ANSWER_TIMEOUT, CONNECTION_TIMEOUT, CONTROL_LEN_MAX, LOCAL_CONNECTION_COUNT_MAX, OTHER_CONNECTION_COUNT_MAX,
-    REQUEST_LEN_MAX,
+    ANSWER_TIMEOUT, CONNECTION_TIMEOUT, CONTROL_LEN_MAX, LOCAL_CONNECTION_COUNT_MAX, OTHER_CONNECTION_COUNT_MAX, REQUEST_LEN_MAX,
 };
 use crate::wire::{Reply, Request};
 use crate::{Error, SERVICE};
@@ -60,26 +59,22 @@ impl Broker {
         listeners.scheduler.set_nonblocking(true).map_err(failed)?;
         let (local, others) = (Slots::new(LOCAL_CONNECTION_COUNT_MAX), Slots::new(OTHER_CONNECTION_COUNT_MAX));
         let log = Arc::new(RefusalLog::default());
-        let of_addresses = AddressSlots::new(self.config.limits.connection_count_max.div_ceil(ADDRESS_SHARE));
         let mut expired = Instant::now();
         while !is_stopped() {
             let mut is_idle = true;
             for listener in &listeners.agents {
-                while let Some(slot) = self.agents.take()
+                while self.agents.make_room(Instant::now())
                     && let Ok((socket, peer)) = listener.accept()
                 {
                     is_idle = false;
                     // An IPv4 client of an IPv6 socket has the address that exports record.
                     let address = peer.ip().to_canonical();
-                    let Some(of_address) = of_addresses.take(address) else {
+                    let Some(place) = self.agents.admit(&socket, address, Instant::now()) else {
                         log.write(address, &"too many connections of one address");
                         continue;
                     };
                     let (broker, acceptor, log) = (self.clone(), acceptor.clone(), log.clone());
-                    start(move || {
-                        let _slots = (slot, of_address);
-                        broker.serve_agent(socket, address, &acceptor, &log);
-                    });
+                    start(move || broker.serve_agent(socket, (address, &place), &acceptor, &log));
                 }
             }
             while let Some(slot) = local.take()
@@ -107,11 +102,12 @@ impl Broker {
         Ok(())
     }
 
-    fn serve_agent(&self, socket: TcpStream, address: IpAddr, acceptor: &MitAcceptor, log: &RefusalLog) {
+    fn serve_agent(&self, socket: TcpStream, (address, place): (IpAddr, &Place), acceptor: &MitAcceptor, log: &RefusalLog) {
         let served = || -> Result<(), ChannelError> {
             socket.set_nonblocking(false)?;
             socket.set_nodelay(true)?;
             let (mut channel, principal) = Channel::accept(socket, acceptor, CONNECTION_TIMEOUT)?;
+            place.set_proved();
             // A connection is authenticated: several requests may follow each other.
             loop {
                 channel.set_deadline(CONNECTION_TIMEOUT);
@@ -156,20 +152,15 @@ fn start(serve: impl FnOnce() + Send + 'static) {
 }
 
 /// Counts connections. Those beyond the limit wait in the kernel's queue.
-pub(super) struct Slots {
-    count: usize,
+struct Slots {
     free: Arc<AtomicUsize>,
 }
 
 struct Slot(Arc<AtomicUsize>);
 
 impl Slots {
-    pub(super) fn new(count: usize) -> Self {
-        Self { count, free: Arc::new(AtomicUsize::new(count)) }
-    }
-
-    pub(super) fn taken(&self) -> usize {
-        self.count - self.free.load(Ordering::Acquire)
+    fn new(count: usize) -> Self {
+        Self { free: Arc::new(AtomicUsize::new(count)) }
     }
 
     /// Called by one thread only.
@@ -185,49 +176,6 @@ impl Slots {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-/// Counts the connections of each address.
-struct AddressSlots {
-    count_max: usize,
-    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
-}
-
-struct AddressSlot {
-    address: IpAddr,
-    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
-}
-
-impl AddressSlots {
-    fn new(count_max: usize) -> Self {
-        Self { count_max, taken: Arc::default() }
-    }
-
-    /// None if the address has as many as it may have. A host of IPv6 has a network of addresses.
-    fn take(&self, address: IpAddr) -> Option<AddressSlot> {
-        let address = match address {
-            IpAddr::V6(v6) => IpAddr::from((u128::from(v6) >> 64 << 64).to_be_bytes()),
-            v4 @ IpAddr::V4(_) => v4,
-        };
-        let mut taken = self.taken.lock();
-        let count = taken.entry(address).or_default();
-        if *count >= self.count_max {
-            return None;
-        }
-        *count += 1;
-        Some(AddressSlot { address, taken: self.taken.clone() })
-    }
-}
-
-impl Drop for AddressSlot {
-    fn drop(&mut self) {
-        let mut taken = self.taken.lock();
-        let count = taken.get_mut(&self.address).expect("counted since it was taken");
-        *count -= 1;
-        if *count == 0 {
-            taken.remove(&self.address);
-        }
     }
 }
 
@@ -249,21 +197,5 @@ impl RefusalLog {
         if let Some(omitted) = self.throttle.lock().admit(address, now_ms) {
             tracing::warn!(%address, omitted, "an agent's connection failed: {error}");
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_address_leaves_connections_to_others() {
-        let slots = AddressSlots::new(2);
-        let take = |address: &str| slots.take(address.parse().unwrap());
-        let first = take("192.0.2.1");
-        let _others = [take("192.0.2.1"), take("192.0.2.2"), take("2001:db8::1"), take("2001:db8::2")].map(|slot| slot.expect("free"));
-        assert!(take("192.0.2.1").is_none() && take("2001:db8::3").is_none());
-        drop(first);
-        assert!(take("192.0.2.1").is_some());
     }
 }

@@ -195,17 +195,12 @@ fn job_goes_on_when_broker_agent_and_kdc_are_killed() {
     wait_until("the cache is removed", || !site.cache_path("n1", "daemon").exists());
     wait_until("the job is forgotten", || site.list().trim() == "[]");
     assert_eq!(site.leftovers(), Vec::<String>::new());
-    // While one connection takes the share of its address, a prolog waits.
+    // A connection that says nothing has the only place of its address, and makes room.
     site.connections_max = 4;
     site.start_broker();
     site.begin("11", "daemon", "n1", "1m").expect("registered");
-    let silent = site.connect();
-    std::thread::scope(|scope| {
-        let prolog = scope.spawn(|| site.prolog("n1", "11"));
-        wait_until("the broker closes the prolog's connection", || site.broker_log().contains("too many connections of one address"));
-        drop(silent);
-        prolog.join().expect("no panic").expect("tickets");
-    });
+    let _silent = site.connect();
+    site.prolog("n1", "11").expect("tickets");
 }
 
 #[test]

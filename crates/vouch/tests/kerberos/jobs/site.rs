@@ -160,10 +160,6 @@ impl Site {
         TcpStream::connect(self.address).expect("the broker listens")
     }
 
-    pub(crate) fn broker_log(&self) -> String {
-        std::fs::read_to_string(self.path("broker.log")).expect("the broker's log")
-    }
-
     pub(crate) fn kill_broker(&mut self) {
         self.broker.take().into_iter().for_each(kill);
     }
