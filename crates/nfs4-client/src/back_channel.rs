@@ -178,6 +178,11 @@ impl BackChannel {
     }
 }
 
+/// A message that the server sends of its own accord (RFC 5531 §9).
+pub(crate) fn is_call(record: &[u8]) -> bool {
+    record.get(4..8) == Some(&[0; 4])
+}
+
 fn write_protected(call: &GssCall, outcome: Accepted<'_>, w: &mut Writer, results: &[u8]) {
     let start = begin_record(w);
     let envelope = Envelope::begin(call, outcome, w);

@@ -1,6 +1,7 @@
 //! The asynchronous driver (tokio). After a lost connection, it repeats the calls in flight with
 //! the same slot and sequence number.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +12,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use vouch_nfs4::ClientId;
 use vouch_nfs4::op::Args;
-use vouch_oncrpc::RecordReader;
+use vouch_oncrpc::{RECORD_MARK_LEN, RecordReader};
 use vouch_xdr::Writer;
 
+use crate::back_channel::is_call;
 use crate::gss::needs_new_context;
+use crate::record_buffer::fragment_len;
 use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks, Protection, Renewal, Reply, TlsClient};
 
 mod background;
@@ -247,14 +250,19 @@ impl Client {
         let mut handshake = self.shared.state.lock().begin_handshake(self.shared.minor);
         while !handshake.is_done() {
             let call = self.shared.encode_call(|identity| handshake.request(identity))?;
-            self.shared.exchange(stream, call, |state, body| handshake.accept(&state.identity, body, &mut state.core)).await?;
+            let accept = |state: &mut State, body: crate::ReplyBody<'_>| {
+                let had_session = handshake.session().is_some();
+                handshake.accept(&state.identity, body, &mut state.core)?;
+                if let Some(session) = handshake.session().filter(|_| !had_session) {
+                    state.back.set_session(session.session);
+                }
+                Ok(())
+            };
+            self.shared.exchange(stream, call, accept).await?;
         }
         let mut state = self.shared.state.lock();
         state.client = handshake.client();
         state.finish_handshake(&handshake);
-        if let Some(session) = handshake.session() {
-            state.back.set_session(session.session);
-        }
         Ok(())
     }
 
@@ -352,6 +360,7 @@ impl Shared {
         Ok(w.into_bytes())
     }
 
+    /// Reads no byte after the reply: a call of the server may follow it.
     async fn exchange(
         &self,
         stream: &mut Stream,
@@ -360,25 +369,40 @@ impl Shared {
     ) -> Result<(), Error> {
         stream.write_all(&call).await?;
         stream.flush().await?;
-        let mut reader = RecordReader::new(self.record_len_max);
-        let mut bytes = vec![0; 16 * 1024];
-        let mut accept = Some(accept);
         loop {
-            let n = stream.read(&mut bytes).await?;
-            if n == 0 {
-                return Err(Error::Lost);
-            }
-            let mut input = &bytes[..n];
-            while let Some(record) = reader.next(&mut input)? {
+            let record = read_record(stream, self.record_len_max).await?;
+            let mut out = Writer::new();
+            {
                 let mut guard = self.state.lock();
                 let state = &mut *guard;
-                let mut scratch = Vec::new();
-                if let Some(completion) = state.core.reply(&record, &mut scratch)?
-                    && let Some(accept) = accept.take()
-                {
+                if is_call(&record) {
+                    state.back.answer(&record, &mut *state.callbacks, &mut out);
+                } else if let Some(completion) = state.core.reply(&record, &mut Vec::new())? {
                     return accept(state, completion.outcome?);
                 }
             }
+            stream.write_all(out.as_bytes()).await?;
+            stream.flush().await?;
+        }
+    }
+}
+
+async fn read_record(stream: &mut Stream, record_len_max: usize) -> Result<Vec<u8>, Error> {
+    let mut reader = RecordReader::new(record_len_max);
+    let mut bytes = [0; 4096];
+    loop {
+        let mut mark = [0; RECORD_MARK_LEN];
+        stream.read_exact(&mut mark).await?;
+        let mut record = reader.next(&mut &mark[..])?.map(Cow::into_owned);
+        let mut left = fragment_len(mark);
+        while left > 0 {
+            let part = &mut bytes[..left.min(4096)];
+            stream.read_exact(part).await?;
+            left -= part.len();
+            record = reader.next(&mut &*part)?.map(Cow::into_owned);
+        }
+        if let Some(record) = record {
+            return Ok(record);
         }
     }
 }

@@ -13,6 +13,7 @@ use vouch_xdr::Writer;
 
 use self::handshake_io::connect_with;
 pub(crate) use self::handshake_io::exchange;
+use crate::back_channel::is_call;
 use crate::core::Unprotected;
 use crate::handshake::bind;
 use crate::tls::Stream;
@@ -162,10 +163,14 @@ impl Pipeline {
             let mut call = core.begin(0, kind, &mut w)?.ok_or(Error::Lost)?;
             call.op(&mut w, &args);
             core.end(call, &mut w)?;
-            let record = exchange(&mut streams[0], w.as_bytes(), record_len_max)?;
+            let record = exchange(&mut streams[0], w.as_bytes(), record_len_max, |call, out| back.answer(call, &mut NoCallbacks, out))?;
             let mut scratch = Vec::new();
             let completion = core.reply(&record, &mut scratch)?.ok_or(Error::Mismatch("reply to an unknown call"))?;
+            let had_session = core.session().is_some();
             handshake.accept(&identity, completion.outcome?, &mut core)?;
+            if let Some(session) = core.session().filter(|_| !had_session) {
+                back.set_session(session);
+            }
         }
         if handshake.is_callback_security_refused() {
             back.set_security(None);
@@ -177,15 +182,12 @@ impl Pipeline {
                 let mut call = core.begin(0, CallKind::Sessionless, &mut w)?.ok_or(Error::Lost)?;
                 call.op(&mut w, &bind(session));
                 core.end(call, &mut w)?;
-                let record = exchange(&mut stream, w.as_bytes(), record_len_max)?;
+                let record = exchange(&mut stream, w.as_bytes(), record_len_max, |call, out| back.answer(call, &mut NoCallbacks, out))?;
                 let mut scratch = Vec::new();
                 let completion = core.reply(&record, &mut scratch)?.ok_or(Error::Mismatch("reply to an unknown call"))?;
                 completion.outcome?.next_ok()?;
             }
             streams.push(stream);
-        }
-        if let Some(session) = core.session() {
-            back.set_session(session);
         }
         let mut connections = Vec::new();
         for stream in streams {
@@ -308,7 +310,7 @@ impl Pipeline {
     }
 }
 
-/// One by one after opening. Reports an invalid reply after the valid ones.
+/// One by one after opening. An invalid reply fails its call, and is ignored if no call has its id.
 fn handle_input(
     connection: &mut Connection,
     at: usize,
@@ -323,26 +325,21 @@ fn handle_input(
             return Ok(replies);
         }
         records.retain(|record| {
-            let is_call = record.get(4..8) == Some(&[0; 4]);
+            let is_call = is_call(record);
             if is_call {
                 back.answer(record, &mut NoCallbacks, submitter.callback_output(at));
             }
             !is_call
         });
-        let mut first_error = None;
         for opened in submitter.core.open_replies(records) {
-            match submitter.core.complete_reply(opened) {
-                Ok(Some(completion)) => {
-                    replies += 1;
-                    submitter.in_flight -= 1;
-                    on_reply(submitter, completion.token, completion.outcome);
-                }
-                Ok(None) => {}
-                Err(error) => first_error = first_error.or(Some(error)),
+            let xid = opened.xid();
+            let completed = submitter.core.complete_reply(opened);
+            let completion = completed.unwrap_or_else(|error| submitter.core.fail_call(xid, error));
+            if let Some(completion) = completion {
+                replies += 1;
+                submitter.in_flight -= 1;
+                on_reply(submitter, completion.token, completion.outcome);
             }
-        }
-        if let Some(error) = first_error {
-            return Err(error);
         }
     }
 }

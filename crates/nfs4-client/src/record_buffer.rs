@@ -8,6 +8,10 @@ use vouch_oncrpc::{RECORD_MARK_LEN, RecordReader};
 
 use crate::Error;
 
+pub(crate) const fn fragment_len(mark: [u8; RECORD_MARK_LEN]) -> usize {
+    (u32::from_be_bytes(mark) & (u32::MAX >> 1)) as usize
+}
+
 /// Grows up to the maximum record length as data arrives.
 #[derive(Debug)]
 pub struct RecordBuffer {

@@ -29,7 +29,7 @@ impl TlsClient {
     }
 
     pub(crate) fn upgrade(&self, mut stream: TcpStream) -> Result<Stream, Error> {
-        let reply = crate::pipeline::exchange(&mut stream, &probe(PROBE_XID), PROBE_LEN_MAX)?;
+        let reply = crate::pipeline::exchange(&mut stream, &probe(PROBE_XID), PROBE_LEN_MAX, |_, _| {})?;
         check_probe(&reply, PROBE_XID)?;
         let mut handshake = Handshake::client(self.config.clone(), self.server.clone()).map_err(|error| Error::Tls(error.to_string()))?;
         let (mut bytes, mut len) = ([0; 16 * 1024], 0);

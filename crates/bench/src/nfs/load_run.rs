@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use vouch_nfs4::Status;
 use vouch_nfs4_client::{Error as CallError, Pipeline, ReplyBody, Submitter};
 
 use super::load::{CallSource, Clock, Pace, Tally};
+use super::session::OTHER_DATA;
 
 #[derive(Debug, Clone, Copy)]
 struct Lane {
@@ -28,6 +30,14 @@ pub(super) struct LoadRun<'a> {
     longest: Duration,
     tally: Tally,
     error: Option<CallError>,
+}
+
+fn is_lost_call(error: &CallError) -> bool {
+    match error {
+        CallError::Unreadable(_) | CallError::NotAccepted(_) | CallError::Protection(_) => true,
+        CallError::Mismatch(text) => *text != OTHER_DATA,
+        _ => false,
+    }
 }
 
 impl<'a> LoadRun<'a> {
@@ -128,6 +138,12 @@ impl<'a> LoadRun<'a> {
                 self.tally.errors += 1;
                 self.tally.refusal = Some((op, status));
                 self.source.on_refusal(lane, status);
+            }
+            // The reply is unusable, so the call is lost. The run goes on.
+            Err(error) if is_lost_call(&error) => {
+                self.tally.latency.record((now - self.lanes[lane].due).as_nanos() as u64);
+                self.count_unanswered(1);
+                self.source.on_refusal(lane, Status::SERVERFAULT);
             }
             Err(error) => self.error = Some(error),
         }

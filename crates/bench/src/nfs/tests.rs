@@ -103,6 +103,18 @@ fn silent_server_is_not_counted_as_fast() {
     assert!(tally.latency.quantile_us(0.8) > 500_000.0, "{}", tally.latency.quantile_us(0.8));
 }
 
+#[test]
+fn unreadable_reply_is_a_lost_call_and_the_run_goes_on() {
+    let (address, state) = start();
+    let mut session = session(address, 8);
+    lock_state(&state).garbled = 1;
+    let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
+    let limit = Some(Duration::from_millis(200));
+    let tally = session.run(&mut work, 4, Pace::Closed, limit, &StopFlag::default()).expect("errors, and no end");
+    assert_eq!((tally.unanswered, tally.errors), (1, 1));
+    assert!(tally.operations > 4, "{tally:?}");
+}
+
 fn getattrs_of(address: SocketAddr, pace: Pace, seconds: f64) -> super::Tally {
     let mut session = session(address, 64);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };

@@ -5,6 +5,7 @@ use vouch_oncrpc::RecordReader;
 
 use super::background::BackgroundTask;
 use super::{Shared, State};
+use crate::back_channel::is_call;
 use crate::gss::is_context_denial;
 use crate::{Completion, Error, Reply};
 
@@ -122,10 +123,6 @@ impl State {
         self.destroy_previous_context(at);
         self.next_task()
     }
-}
-
-fn is_call(record: &[u8]) -> bool {
-    record.get(4..8) == Some(&[0; 4])
 }
 
 fn into_owned_reply(completion: Completion<'_>) -> (u64, Result<Reply, Error>) {

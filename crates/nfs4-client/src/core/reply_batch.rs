@@ -2,13 +2,23 @@
 
 use vouch_oncrpc::{Accepted, Reply as RpcReply, ReplyBody as RpcBody};
 
-use super::{Completion, Core, denial_error, not_accepted};
+use super::{CallKind, Completion, Core, denial_error, not_accepted};
 use crate::{Error, IncomingReply};
 
 pub(crate) enum OpenedReply<'a> {
-    Malformed(Error),
+    Malformed { xid: Option<u32>, error: Error },
     Unexpected,
     Reply { xid: u32, results: Result<&'a [u8], Error> },
+}
+
+impl OpenedReply<'_> {
+    pub(crate) const fn xid(&self) -> Option<u32> {
+        match self {
+            Self::Malformed { xid, .. } => *xid,
+            Self::Unexpected => None,
+            Self::Reply { xid, .. } => Some(*xid),
+        }
+    }
 }
 
 pub(crate) struct MatchedReplies<'a> {
@@ -42,7 +52,8 @@ impl Core {
         for record in records {
             let (xid, verifier, body_len) = match RpcReply::decode(record) {
                 Err(error) => {
-                    opened.push(OpenedReply::Malformed(error.into()));
+                    let xid = record.first_chunk().copied().map(u32::from_be_bytes);
+                    opened.push(OpenedReply::Malformed { xid, error: error.into() });
                     continue;
                 }
                 Ok(RpcReply { xid, body: RpcBody::Accepted { verf, outcome: Accepted::Success(body) } }) => {
@@ -74,10 +85,21 @@ impl Core {
         MatchedReplies { opened, received, places }
     }
 
+    /// Ends a call without a usable reply. The server may have advanced the slot's sequence number:
+    /// the next call on the slot then gets an error or the old reply, and corrects it.
+    pub(crate) fn fail_call(&mut self, xid: Option<u32>, error: Error) -> Option<Completion<'static>> {
+        let (at, call) = self.find_call(xid?)?;
+        self.remove_call(at);
+        if call.kind != CallKind::Sessionless {
+            self.slots.release(at, false);
+        }
+        Some(Completion { token: call.token, outcome: Err(error) })
+    }
+
     /// `None` if no call waits for the reply. After an error the call keeps waiting.
     pub(crate) fn complete_reply<'a>(&mut self, opened: OpenedReply<'a>) -> Result<Option<Completion<'a>>, Error> {
         match opened {
-            OpenedReply::Malformed(error) => Err(error),
+            OpenedReply::Malformed { error, .. } => Err(error),
             OpenedReply::Unexpected => Ok(None),
             OpenedReply::Reply { xid, results } => match self.find_call(xid) {
                 Some((at, call)) => self.complete(at, call, results).map(Some),

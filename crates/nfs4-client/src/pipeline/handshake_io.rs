@@ -1,7 +1,13 @@
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use vouch_oncrpc::{RECORD_MARK_LEN, RecordReader};
+use vouch_xdr::Writer;
+
+use crate::back_channel::is_call;
+use crate::record_buffer::fragment_len;
 use crate::tls::Stream;
 use crate::{Error, TlsClient};
 
@@ -23,22 +29,51 @@ fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
     Ok(stream)
 }
 
-pub(crate) fn exchange(stream: &mut (impl Read + Write), call: &[u8], record_len_max: usize) -> Result<Vec<u8>, Error> {
-    let late = |error: io::Error| if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error };
+/// Reads no byte after the reply: a call of the server may follow it. `answer_call` appends the
+/// replies to such calls (RFC 8881 §2.10.3).
+pub(crate) fn exchange(
+    stream: &mut (impl Read + Write),
+    call: &[u8],
+    record_len_max: usize,
+    mut answer_call: impl FnMut(&[u8], &mut Writer),
+) -> Result<Vec<u8>, Error> {
     stream.write_all(call).map_err(late)?;
-    let mut reader = vouch_oncrpc::RecordReader::new(record_len_max);
+    loop {
+        let record = read_record(stream, record_len_max)?;
+        if !is_call(&record) {
+            return Ok(record);
+        }
+        let mut answers = Writer::new();
+        answer_call(&record, &mut answers);
+        stream.write_all(answers.as_bytes()).map_err(late)?;
+    }
+}
+
+fn read_record(stream: &mut impl Read, record_len_max: usize) -> Result<Vec<u8>, Error> {
+    let mut reader = RecordReader::new(record_len_max);
     let mut bytes = [0; 4096];
     loop {
-        let n = match stream.read(&mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read.map_err(late)?,
-        };
-        if n == 0 {
-            return Err(Error::Lost);
+        let mut mark = [0; RECORD_MARK_LEN];
+        stream.read_exact(&mut mark).map_err(late)?;
+        let mut left = fragment_len(mark);
+        let mut record = reader.next(&mut &mark[..])?.map(Cow::into_owned);
+        while left > 0 {
+            let part = &mut bytes[..left.min(4096)];
+            stream.read_exact(part).map_err(late)?;
+            left -= part.len();
+            record = reader.next(&mut &*part)?.map(Cow::into_owned);
         }
-        if let Some(record) = reader.next(&mut &bytes[..n])? {
-            return Ok(record.into_owned());
+        if let Some(record) = record {
+            return Ok(record);
         }
+    }
+}
+
+fn late(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Error::Lost,
+        io::ErrorKind::WouldBlock => io::Error::from(io::ErrorKind::TimedOut).into(),
+        _ => error.into(),
     }
 }
 
@@ -51,7 +86,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut stream =
             connect(listener.local_addr().expect("a port"), Duration::from_millis(50)).expect("the system accepts the connection");
-        let silent = exchange(&mut stream, b"a call", 4096);
+        let silent = exchange(&mut stream, b"a call", 4096, |_, _| {});
         assert!(matches!(&silent, Err(Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut), "{silent:?}");
     }
 }

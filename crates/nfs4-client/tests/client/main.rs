@@ -185,6 +185,51 @@ fn pipeline_keeps_many_calls_in_flight() {
     }
 }
 
+fn recalled() -> cb::CbRecallArgs {
+    cb::CbRecallArgs { stateid: Stateid::default(), truncate: false, handle: Filehandle::new(b"f").unwrap() }
+}
+
+// RFC 8881 §2.10.3: a connection of a session may carry calls in both directions.
+#[test]
+fn answers_calls_of_server_during_handshake() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (address, world) = runtime.block_on(server::start());
+    (world.lock().unwrap().recall, world.lock().unwrap().recalls_always) = (Some(recalled()), true);
+    let mut pipeline = Pipeline::connect(address, 1, 3, &identity(), Box::new(Plain::none())).unwrap();
+    assert!(pipeline.submitter().submit(0, |_, _| {}).unwrap());
+    while pipeline.poll(None, |_, _, outcome| drop(outcome.unwrap())).unwrap() == 0 {}
+    runtime.block_on(async {
+        let client = Client::connect(Config { connections: 3, ..config(address, 1) }).await.unwrap();
+        root(&client).await;
+    });
+    assert!(world.lock().unwrap().recall_answer.is_some());
+}
+
+#[test]
+fn unreadable_reply_costs_pipeline_one_call() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (address, world) = runtime.block_on(server::start());
+    let mut pipeline = Pipeline::connect(address, 1, 1, &identity(), Box::new(Plain::none())).unwrap();
+    world.lock().unwrap().garbled_replies = 1;
+    let (mut lost, mut done) = (0, 0);
+    for token in 0..8 {
+        assert!(pipeline.submitter().submit(token, |_, _| {}).unwrap());
+    }
+    while pipeline.submitter().in_flight() > 0 {
+        pipeline
+            .poll(None, |submitter, _, outcome| match outcome {
+                Ok(_) => done += 1,
+                Err(Error::Unreadable(_)) => {
+                    lost += 1;
+                    assert!(submitter.submit(9, |_, _| {}).unwrap(), "the slot is free again");
+                }
+                Err(error) => panic!("{error}"),
+            })
+            .unwrap();
+    }
+    assert_eq!((lost, done), (1, 8));
+}
+
 struct ClaimedIntegrity(Plain);
 
 impl Protection for ClaimedIntegrity {

@@ -30,6 +30,10 @@ pub(crate) struct ServerState {
     pub replies_per_write: usize,
     pub recall: Option<cb::CbRecallArgs>,
     pub recall_follows_reply: bool,
+    /// A recall before and after each reply.
+    pub recalls_always: bool,
+    /// Replies with an unknown message type.
+    pub garbled_replies: u32,
     pub recall_answer: Option<Vec<u8>>,
     pub protection_requests: Vec<bool>,
     pub protection: ProtectionReply,
@@ -121,14 +125,19 @@ fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
         world.dropped_replies -= 1;
         return false;
     }
-    let (recalled, after) = (world.recall.take(), world.recall_follows_reply);
-    if let Some(args) = recalled.as_ref().filter(|_| !after) {
+    let always = world.recalls_always;
+    let (recalled, after) = (if always { world.recall } else { world.recall.take() }, world.recall_follows_reply);
+    if let Some(args) = recalled.as_ref().filter(|_| always || !after) {
         recall(args, &world, out);
     }
     let start = begin_record(out);
     Reply::accepted(call.xid, Accepted::Success(body.as_bytes())).encode(out);
+    if world.garbled_replies > 0 {
+        world.garbled_replies -= 1;
+        out.set_u32(start + 8, 7);
+    }
     end_record(out.bytes_mut(), start, 0);
-    if let Some(args) = recalled.as_ref().filter(|_| after) {
+    if let Some(args) = recalled.as_ref().filter(|_| always || after) {
         recall(args, &world, out);
     }
     true

@@ -31,6 +31,8 @@ pub(super) struct ServerState {
     pub(super) drop_read: Option<u32>,
     pub(super) asked_on: BTreeSet<SocketAddr>,
     pub(super) silent: bool,
+    /// Replies with an unknown message type.
+    pub(super) garbled: u32,
     pub(super) sessions: u8,
     pub(super) ended: u8,
     pub(super) open: i64,
@@ -75,6 +77,10 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
             if answered {
                 let start = begin_record(&mut out);
                 Reply::accepted(call.xid, Accepted::Success(body.as_bytes())).encode(&mut out);
+                if state.garbled > 0 {
+                    state.garbled -= 1;
+                    out.set_u32(start + 8, 7);
+                }
                 end_record(out.bytes_mut(), start, 0);
             }
         }
