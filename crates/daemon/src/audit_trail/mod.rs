@@ -49,6 +49,10 @@ pub fn begin(
     let (rules, text) = read_rules(config)?;
     let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
     let failed = |why: String| TrailError { path: config.directory.clone(), why, is_full: false };
+    // Whoever may replace the directory chooses the key that seals the trail.
+    if let Ok(Err(exposure)) = vouch_trust::check_path(&config.directory, vouch_trust::Access::Read) {
+        tracing::warn!("audit trail: {exposure}");
+    }
     let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
     if opened.was_unclosed {
         tracing::warn!(torn = opened.torn_len(), "the audit trail was not closed; it was recovered, and a record says so");
