@@ -59,7 +59,9 @@ pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut V
     let (all_users, all_groups) = (named(false).fold(0, |all, (_, p)| all | p), named(true).fold(0, |all, (_, p)| all | p));
     let group = group & mask;
     let mut push = |kind: AceType, who: Who, bits: u32| {
-        let flags = flags | if matches!(who, Who::Group | Who::NamedGroup(_)) { AceFlags::IDENTIFIER_GROUP.0 } else { 0 };
+        // RFC 8881 §6.2.1.5: "When encoding entries with these special identifiers, the
+        // ACE4_IDENTIFIER_GROUP flag SHOULD be set to zero."
+        let flags = flags | if matches!(who, Who::NamedGroup(_)) { AceFlags::IDENTIFIER_GROUP.0 } else { 0 };
         out.push(Entry { kind, flags: AceFlags(flags), mask: AceMask(bits), who });
     };
     let allow = |permissions: u8| ANYONE | bits(permissions, directory);
@@ -168,6 +170,25 @@ mod tests {
         let default = posix(&[(UserObject, 7), (User(5), 5), (GroupObject, 5), (Mask, 5), (Other, 0)]);
         let back = round_trip(&acl, Some(&default));
         assert_eq!((back.access, back.default), (Some(acl), Some(default)));
+    }
+
+    // RFC 8881 §6.2.1.5.
+    #[test]
+    fn only_named_groups_have_the_group_flag() {
+        use PosixAclTag::*;
+        let acl = posix(&[(UserObject, 6), (User(5), 7), (GroupObject, 4), (Group(7), 6), (Mask, 7), (Other, 1)]);
+        let mut entries = Vec::new();
+        to_nfs(&acl, true, true, &mut entries);
+        for entry in &entries {
+            let is_named_group = matches!(entry.who, Who::NamedGroup(_));
+            assert_eq!(entry.flags.contains(AceFlags::IDENTIFIER_GROUP), is_named_group, "{entry:?}");
+        }
+        // "The ACE4_IDENTIFIER_GROUP flag MUST be ignored on entries with these special identifiers."
+        let mut flagged = Vec::new();
+        to_nfs(&acl, true, false, &mut flagged);
+        let back = from_nfs(&flagged, true).unwrap();
+        flagged.iter_mut().filter(|entry| entry.who == Who::Group).for_each(|entry| entry.flags.0 |= AceFlags::IDENTIFIER_GROUP.0);
+        assert_eq!(from_nfs(&flagged, true).unwrap(), back);
     }
 
     #[test]
