@@ -125,8 +125,8 @@ pub(crate) fn check_keytab_for(keytab: &Path, service: &str) -> Finding {
         Err(fault) => {
             Finding::problem("keytab-without-key", keytab.display(), format_args!("no key of {service}/HOST can be used: {fault}")).cure(
                 format_args!(
-                    "add it on the KDC: `kadmin: addprinc -randkey {service}/HOST` and `ktadd -k FILE {service}/HOST`; `klist -k FILE` \
-                     lists what is there"
+                    "add it on the KDC: `kadmin: addprinc -randkey {service}/HOST` and `ktadd -k FILE {service}/HOST`; in a domain of \
+                     Samba `net ads setspn add {service}/HOST` and `net ads keytab create`; `klist -ke FILE` lists what is there"
                 ),
             )
         }

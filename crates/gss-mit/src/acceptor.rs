@@ -1,6 +1,6 @@
 //! Accepts clients' tokens with the keys of a keytab.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -79,13 +79,28 @@ pub fn check_keytab(keytab: Option<&Path>, service: &str) -> Result<(), Kerberos
     let gss = Gss::get().map_err(KerberosError::no_library)?;
     let (of, named) = place(keytab)?;
     let prefix = format!("{service}/");
-    let found = holds_key(gss, named.as_deref(), |name| name.starts_with(prefix.as_bytes()));
+    // Types of keys that contexts refuse: DES, 3DES, RC4.
+    let old = RefCell::new(Vec::new());
+    let found = holds_key(gss, named.as_deref(), |name, enctype| {
+        let is_of_service = name.starts_with(prefix.as_bytes());
+        let is_good = Enctype::try_from(enctype).is_ok();
+        if is_of_service && !is_good && !old.borrow().contains(&enctype) {
+            old.borrow_mut().push(enctype);
+        }
+        is_of_service && is_good
+    });
     wipe_stack();
-    match found.map_err(|status| KerberosError::of(gss, &of, status, Side::Server).of_no_keytab())? {
-        true => Ok(()),
-        false => {
+    let found = found.map_err(|status| KerberosError::of(gss, &of, status, Side::Server).of_no_keytab())?;
+    let old: Vec<String> = old.into_inner().into_iter().map(old_name).collect();
+    match (found, &old[..]) {
+        (true, _) => Ok(()),
+        (false, []) => {
             Err(KerberosError::refused(format!("{of} holds no key of {prefix}HOST"), "write them to it (kadmin: ktadd -k KEYTAB nfs/HOST)"))
         }
+        (false, old) => Err(KerberosError::refused(
+            format!("{of} holds keys of {prefix}HOST of refused types only: {}", old.join(", ")),
+            "write AES keys to it (kadmin: ktadd -k KEYTAB -e aes256-cts-hmac-sha1-96:normal nfs/HOST)",
+        )),
     }
 }
 
@@ -96,7 +111,7 @@ pub fn host_principal(keytab: &Path, host: &str) -> Result<String, KerberosError
     let (of, named) = place(Some(keytab))?;
     let prefix = format!("host/{}", host.split('.').next().unwrap_or_default());
     let first = Cell::new(None);
-    let is_of_host = |name: &[u8]| {
+    let is_of_host = |name: &[u8], _| {
         let is_it = name.strip_prefix(prefix.as_bytes()).is_some_and(|rest| rest.starts_with(b"@") || rest.starts_with(b"."));
         if is_it {
             first.set(String::from_utf8(name.to_vec()).ok());
@@ -130,7 +145,7 @@ impl Acceptor for MitAcceptor {
 
 impl MitAcceptor {
     fn has_keys(&self) -> bool {
-        holds_key(self.gss, self.keytab.as_deref(), |_| true).unwrap_or(false)
+        holds_key(self.gss, self.keytab.as_deref(), |_, _| true).unwrap_or(false)
     }
 
     /// A separate frame, so that the stack below it can be wiped.

@@ -138,13 +138,19 @@ fn default_keytab_follows_configuration() {
 }
 
 fn keytab(path: &std::path::Path, principals: &[[&str; 2]]) {
+    keytab_of(path, &principals.iter().map(|&principal| (principal, 18)).collect::<Vec<_>>());
+}
+
+/// Keys with the type of each.
+fn keytab_of(path: &std::path::Path, keys: &[([&str; 2], u8)]) {
     let counted = |text: &str| [&(text.len() as u16).to_be_bytes(), text.as_bytes()].concat();
     let mut bytes = vec![5, 2];
-    for parts in principals {
+    for (parts, enctype) in keys {
+        let len: u8 = if *enctype == 18 { 32 } else { 16 };
         let mut entry = vec![0, 2];
         ["EXAMPLE.ORG", parts[0], parts[1]].iter().for_each(|text| entry.extend(counted(text)));
-        entry.extend([0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 18, 0, 32]);
-        entry.extend([7; 32]);
+        entry.extend([0, 0, 0, 1, 0, 0, 0, 0, 1, 0, *enctype, 0, len]);
+        entry.extend(vec![7; usize::from(len)]);
         bytes.extend((entry.len() as u32).to_be_bytes());
         bytes.extend(entry);
     }
@@ -236,6 +242,12 @@ fn keytab_without_service_key_is_reported() {
             Err(why) => assert!(!is_good && why.contains("holds no key of nfs/HOST; cure: "), "{principals:?}: {why}"),
         }
     }
+    const RC4: u8 = 23;
+    keytab_of(&path, &[(["nfs", "localhost"], RC4), (["host", "localhost"], 18)]);
+    let why = load_error().expect_err("each ticket would be refused");
+    assert!(why.contains("of refused types only: arcfour-hmac; cure: write AES keys"), "{why}");
+    keytab_of(&path, &[(["nfs", "localhost"], RC4), (["nfs", "localhost"], 18)]);
+    assert_eq!(load_error(), Ok(()));
     std::fs::write(&path, "no keytab").expect("a file");
     assert!(load_error().is_err());
 }

@@ -78,9 +78,10 @@ impl Drop for Keytab<'_> {
     }
 }
 
-/// `keytab`: default is the system's. The library wipes keys, but not the stack.
-pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&[u8]) -> bool) -> Result<bool, Status> {
-    any_entry(gss, keytab, |krb5, entry| krb5.name(entry.principal).is_some_and(|name| is_such(&name)))
+/// `keytab`: default is the system's. `is_such` gets the principal and the type of each key. The
+/// library wipes keys, but not the stack.
+pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&[u8], i32) -> bool) -> Result<bool, Status> {
+    any_entry(gss, keytab, |krb5, entry| krb5.name(entry.principal).is_some_and(|name| is_such(&name, entry.key.enctype)))
 }
 
 /// True: a key of a principal that `is_such` accepts decrypts this part of a ticket.
