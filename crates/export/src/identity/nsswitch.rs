@@ -2,6 +2,8 @@
 //! groups, and a service at the end of the line turns an outage into "no such user". Here a failed
 //! service is an error, unless another one knows the answer.
 
+use std::path::Path;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Nsswitch {
     pub(super) passwd: Vec<Step>,
@@ -138,14 +140,22 @@ pub(super) fn all<T>(nsswitch: &Nsswitch, mut ask: impl FnMut(&str) -> Option<Ou
     Ok(found)
 }
 
-/// A missing file, and the service of a systemd that does not run, are no outages.
+/// A missing file, the service of a systemd that does not run, and a module whose daemon was never
+/// set up are no outages.
 fn failure(service: &str, errno: i32) -> Option<ServiceFailed> {
     let is_outage = match service {
         "files" | "compat" | "db" | "extrausers" | "altfiles" => errno != libc::ENOENT,
         "systemd" | "mymachines" => false,
+        "sss" => is_sssd_set_up(Path::new("/")),
         _ => true,
     };
     is_outage.then(|| ServiceFailed { service: service.to_owned(), errno })
+}
+
+/// A package installs the module, also where SSSD was never configured. The socket is on disk and
+/// stays while SSSD is stopped; so does its configuration if the socket is lost.
+fn is_sssd_set_up(root: &Path) -> bool {
+    ["var/lib/sss/pipes/nss", "etc/sssd/sssd.conf"].iter().any(|path| root.join(path).try_exists().unwrap_or(true))
 }
 
 #[cfg(test)]
@@ -190,6 +200,31 @@ mod tests {
         assert_eq!(ask("files not-installed", &[("files", NotFound)]), Ok(None));
         assert_eq!(ask("files", &[("files", Failed(2))]), Ok(None));
         assert_eq!(ask("files", &[("files", Failed(libc::EMFILE))]), Err(ServiceFailed { service: "files".into(), errno: libc::EMFILE }));
+    }
+
+    #[test]
+    fn sssd_that_was_never_set_up_is_absent() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        };
+        // What the package of the module brings.
+        std::fs::create_dir_all(root.path().join("var/lib/sss/pipes/private")).unwrap();
+        assert!(!is_sssd_set_up(root.path()));
+        put("etc/sssd/sssd.conf");
+        assert!(is_sssd_set_up(root.path()), "the socket of a configured SSSD may be lost");
+        std::fs::remove_file(root.path().join("etc/sssd/sssd.conf")).unwrap();
+        put("var/lib/sss/pipes/nss");
+        assert!(is_sssd_set_up(root.path()), "SSSD is stopped");
+    }
+
+    // Holds on each machine: with SSSD set up, a failure is an outage, else nothing.
+    #[test]
+    fn absent_sssd_ends_no_lookup() {
+        let found = first::<u32>(&passwd("files sss"), |service| Some(if service == "sss" { Failed(libc::ENOENT) } else { NotFound }));
+        assert_eq!(found.is_err(), is_sssd_set_up(Path::new("/")));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::tests::blocking::{Gate, until};
 #[derive(Clone, Default)]
 struct Directory {
     gate: Gate,
+    has_new_user: Arc<std::sync::atomic::AtomicBool>,
     groups: Arc<Mutex<Vec<u32>>>,
 }
 
@@ -20,7 +21,8 @@ impl NameService for Directory {
         if uid > 1000 {
             self.gate.pass();
         }
-        Ok((uid != 9999).then(|| UserRecord { name: format!("user{uid}"), uid, gid: 100 }))
+        let is_known = uid != 9999 || self.has_new_user.load(std::sync::atomic::Ordering::Relaxed);
+        Ok(is_known.then(|| UserRecord { name: format!("user{uid}"), uid, gid: 100 }))
     }
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown> {
         name.strip_prefix("user").and_then(|uid| uid.parse().ok()).map_or(Ok(None), |uid| self.user(uid))
@@ -44,6 +46,10 @@ const SQUASH: Squash = Squash { who: SquashWho::Root, anonymous_uid: 7, anonymou
 
 /// Each answer is asked for again at once.
 fn forgetful(last: Duration, wait: Duration) -> (Accounts<Directory>, Directory) {
+    accounts(Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: last.as_millis() as u64 }, wait)
+}
+
+fn accounts(lifetimes: Lifetimes, wait: Duration) -> (Accounts<Directory>, Directory) {
     let directory = Directory::default();
     *directory.groups.lock() = vec![500];
     let rules = AccountRules {
@@ -52,7 +58,6 @@ fn forgetful(last: Duration, wait: Duration) -> (Accounts<Directory>, Directory)
         map: PrincipalMap::default(),
         unknown: UnknownPrincipal::Refuse,
     };
-    let lifetimes = Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: last.as_millis() as u64 };
     (Accounts::with(directory.clone(), rules, lifetimes, wait), directory)
 }
 
@@ -162,4 +167,18 @@ fn answers_of_many_groups_share_the_memory_of_the_cache() {
         assert_eq!(is_member(&accounts, uid, Blocking::Allowed), Ok(true));
     }
     assert!(accounts.callers.len_in_bytes() <= 32 << 20, "{}", accounts.callers.len_in_bytes());
+}
+
+#[test]
+fn reload_forgets_that_a_user_was_unknown() {
+    let (accounts, directory) = accounts(IdentityLives::default().into(), Duration::from_secs(5));
+    let caller = |uid| accounts.caller(&Principal::Sys { uid, gid: 100, gids: [].into() }, CLIENT, &SQUASH, Blocking::Allowed);
+    let groups = |uid| caller(uid).unwrap().map(|caller| caller.groups.to_vec());
+    let before = groups(9999);
+    assert_eq!(accounts.uid("user9999", Blocking::Allowed), Ok(None));
+    directory.has_new_user.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!((groups(9999), accounts.uid("user9999", Blocking::Allowed)), (before.clone(), Ok(None)), "remembered for a while");
+    accounts.replace_map(PrincipalMap::default());
+    assert_eq!(accounts.uid("user9999", Blocking::Allowed), Ok(Some(9999)));
+    assert_ne!(groups(9999), before);
 }
