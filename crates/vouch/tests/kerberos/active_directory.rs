@@ -38,7 +38,7 @@ const NESTING_GROUPS: u32 = 2_500;
 /// Runs a test of this program in namespaces of its own.
 fn run_in_namespaces(test: &str) {
     let may = Command::new("unshare").args(["--mount", "--net", "--pid", "--fork", "true"]).status().is_ok_and(|status| status.success());
-    if !may || !["samba", "msktutil"].iter().all(|program| Path::new(ROOT).join("usr/sbin").join(program).exists()) {
+    if !may || !["samba", "msktutil"].iter().all(|program| Path::new(&*ROOT).join("usr/sbin").join(program).exists()) {
         println!("skipped: needs root, namespaces and samba-dc of script/install-needs");
         return;
     }

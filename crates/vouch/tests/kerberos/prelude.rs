@@ -2,7 +2,7 @@
 
 pub(crate) use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 pub(crate) use std::process::{Command, Stdio};
-pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::{Arc, LazyLock};
 pub(crate) use std::time::{Duration, Instant};
 
 pub(crate) use vouch_audit::record::Refusal;
@@ -15,3 +15,15 @@ pub(crate) use vouch_xdr::Writer;
 pub(crate) use crate::export::{Export, ServerOptions};
 pub(crate) use crate::kdc::{self, Kdc, REALM};
 pub(crate) use crate::own_client::realm;
+
+/// A root file system of `script/install-needs`, of the suite that VOUCH_PEERS_SUITE names.
+pub(crate) fn peers_root(name: &str) -> String {
+    let suite = std::env::var(PEERS_SUITE).map_or_else(|_| String::new(), |suite| format!("-{suite}"));
+    format!("/opt/vouch-{name}{suite}")
+}
+
+pub(crate) fn has_own_suite() -> bool {
+    std::env::var(PEERS_SUITE).is_ok()
+}
+
+const PEERS_SUITE: &str = "VOUCH_PEERS_SUITE";

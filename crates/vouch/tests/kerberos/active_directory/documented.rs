@@ -12,6 +12,12 @@ pub(super) fn command(start: &str) -> String {
     rename(command.split(" # ").next().unwrap_or_default().trim_end())
 }
 
+/// A command in the page's prose, between backquotes, that begins with `start`.
+pub(super) fn quoted(start: &str) -> String {
+    let found = PAGE.split('`').find(|text| text.starts_with(start));
+    rename(&found.unwrap_or_else(|| panic!("no command of the page begins with `{start}`")).replace('\n', " "))
+}
+
 /// What the page has typed into ktutil(1).
 pub(super) fn keytab_command(start: &str) -> String {
     let mut typed = PAGE.lines().filter_map(|line| line.trim().strip_prefix("ktutil:  "));

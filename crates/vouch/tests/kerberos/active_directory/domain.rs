@@ -10,7 +10,7 @@ use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
 
 /// A root file system with Samba and adcli, by `script/install-needs samba-dc`.
-pub(super) const ROOT: &str = "/opt/vouch-samba";
+pub(super) static ROOT: LazyLock<String> = LazyLock::new(|| peers_root("samba"));
 pub(super) const PASSWORD: &str = "Passw0rd-vouch";
 
 const NAMING: Naming = Naming { realm: "AD.VOUCH.TEST", domain: "AD", host: "dc1" };
@@ -130,7 +130,7 @@ impl Domain {
         write("names.conf", &documented::file("auth_to_local"));
         write("users.py", ADD_USERS);
         std::fs::create_dir(domain.path("replay")).expect("a directory");
-        succeed(Command::new("sh").args(["-c", SET_UP]).arg(domain.path("")).arg(ROOT));
+        succeed(Command::new("sh").args(["-c", SET_UP]).arg(domain.path("")).arg(&*ROOT));
         domain.controller.provision(NAMING);
         succeed(domain.inside("python3").args(["/mnt/users.py", PASSWORD, &nesting_groups.to_string()]));
         domain.copy_name_service();
@@ -140,10 +140,13 @@ impl Domain {
 
     /// The module of winbind with its libraries, without the others of Samba's root.
     fn copy_name_service(&self) {
-        let libraries = Path::new(ROOT).join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+        let libraries = Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
         std::fs::create_dir(self.path("modules")).expect("a directory");
         for name in ["libnss_winbind.so.2", "libbsd.so.0", "libmd.so.0"] {
-            std::fs::copy(libraries.join(name), self.path("modules").join(name)).expect("a library of Samba's root");
+            // Newer modules need no libbsd.
+            if libraries.join(name).exists() {
+                std::fs::copy(libraries.join(name), self.path("modules").join(name)).expect("a library of Samba's root");
+            }
         }
     }
 
@@ -176,7 +179,7 @@ impl Domain {
 
     pub(super) fn inside(&self, program: &str) -> Command {
         let mut command = Command::new("chroot");
-        command.args([ROOT, program]).env("LC_ALL", "C");
+        command.args([&*ROOT, program]).env("LC_ALL", "C");
         command
     }
 
@@ -295,8 +298,16 @@ impl Domain {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c"]);
         command.arg("mount --bind \"$0\" /etc/nsswitch.conf && mount --bind \"$1\" /run && shift && exec \"$@\"");
-        command.arg(self.path("winbind.conf")).arg(self.path(member::NAME).join("run")).arg(program);
-        command.env("LD_LIBRARY_PATH", self.path("modules"));
+        command.arg(self.path("winbind.conf")).arg(self.path(member::NAME).join("run"));
+        if has_own_suite() {
+            // The module of a newer suite needs the C library of its root.
+            let libraries = Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+            let loader = std::fs::read_dir(Path::new(&*ROOT).join("usr/lib64")).expect("a directory").flatten().next();
+            command.arg(loader.expect("the loader").path()).arg("--library-path").arg(libraries);
+            command.arg(resolve(program));
+        } else {
+            command.arg(program).env("LD_LIBRARY_PATH", self.path("modules"));
+        }
         command
     }
 }
@@ -334,6 +345,11 @@ impl Export {
             _ => panic!("{text}{}", domain.log()),
         }
     }
+}
+
+/// The loader looks into no PATH.
+fn resolve(program: &str) -> PathBuf {
+    if program.contains('/') { program.into() } else { Path::new("/usr/bin").join(program) }
 }
 
 /// Directories for another daemon of Samba's root.

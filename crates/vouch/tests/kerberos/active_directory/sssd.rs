@@ -8,7 +8,7 @@ use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
 
 /// A root file system with SSSD, by `script/install-needs sssd`.
-const ROOT: &str = "/opt/vouch-sssd";
+static ROOT: LazyLock<String> = LazyLock::new(|| peers_root("sssd"));
 /// Added to the sssd.conf of the page: this machine lacks a name server.
 const OWN: &str = "ad_server = dc1.ad.vouch.test\ndyndns_update = false\n";
 
@@ -32,7 +32,7 @@ exec chroot "$1" /usr/sbin/sssd -i
 
 #[test]
 fn sssd_resolves_groups_on_machine_joined_by_msktutil() {
-    if !Path::new(ROOT).join(format!("usr/lib/{}-linux-gnu/sssd/libsss_ad.so", std::env::consts::ARCH)).exists() {
+    if !Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu/sssd/libsss_ad.so", std::env::consts::ARCH)).exists() {
         println!("skipped: needs sssd of script/install-needs");
         return;
     }
@@ -72,16 +72,16 @@ fn start(domain: &Domain) -> KillOnDrop {
     for name in ["sssd", "sssd/conf.d", "sssd-log", "var-lib", "sssd-module"] {
         std::fs::create_dir(domain.path(name)).expect("a directory");
     }
-    let module = Path::new(ROOT).join(format!("usr/lib/{}-linux-gnu/libnss_sss.so.2", std::env::consts::ARCH));
+    let module = Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu/libnss_sss.so.2", std::env::consts::ARCH));
     std::fs::copy(module, domain.path("sssd-module/libnss_sss.so.2")).expect("the module of SSSD");
-    succeed(Command::new("cp").arg("-a").arg(Path::new(ROOT).join("var/lib/sss")).arg(domain.path("var-lib")));
+    succeed(Command::new("cp").arg("-a").arg(Path::new(&*ROOT).join("var/lib/sss")).arg(domain.path("var-lib")));
     let conf = domain.path("sssd/sssd.conf");
     std::fs::write(&conf, format!("{}{OWN}", documented::file("id_provider = ad"))).expect("a file");
     std::fs::set_permissions(&conf, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("an own file");
     std::fs::write(domain.path("sss.conf"), "passwd: files sss\ngroup: files sss\n").expect("a file");
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", START]);
-    command.arg(domain.path("")).arg(ROOT).stdin(Stdio::null()).stdout(Stdio::null());
+    command.arg(domain.path("")).arg(&*ROOT).stdin(Stdio::null()).stdout(Stdio::null());
     let log = std::fs::File::create(domain.path("sssd.log")).expect("a file");
     let process = KillOnDrop(command.stderr(log).spawn().expect("unshare(1)"));
     until("SSSD does not reach the controller", || {

@@ -9,7 +9,7 @@ use crate::ldap::{BASE, wait_for};
 use crate::prelude::*;
 
 /// A root file system with SSSD, by `script/install-needs sssd`.
-const ROOT: &str = "/opt/vouch-sssd";
+static ROOT: LazyLock<String> = LazyLock::new(|| peers_root("sssd"));
 /// `entry_cache_timeout` of these tests, in seconds.
 const LIFE_S: u64 = 2;
 
@@ -26,7 +26,7 @@ exec chroot "$1" /usr/sbin/sssd -i
 impl Site {
     /// Without SSSD, slapd or permission prints a line that `script/test` counts, and returns `None`.
     fn start_sssd() -> Option<Site> {
-        let module = Path::new(ROOT).join(format!("usr/lib/{}-linux-gnu/libnss_sss.so.2", std::env::consts::ARCH));
+        let module = Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu/libnss_sss.so.2", std::env::consts::ARCH));
         if !module.exists() || !has_directory() {
             println!("skipped: needs root, mount namespaces, slapd, ldap-utils and sssd of script/install-needs");
             return None;
@@ -37,7 +37,7 @@ impl Site {
             std::fs::create_dir(site.path(name)).expect("a directory");
         }
         std::fs::copy(module, site.path("module/libnss_sss.so.2")).expect("the module of SSSD");
-        let copied = Command::new("cp").arg("-a").arg(Path::new(ROOT).join("var/lib/sss")).arg(site.path("var-lib")).status();
+        let copied = Command::new("cp").arg("-a").arg(Path::new(&*ROOT).join("var/lib/sss")).arg(site.path("var-lib")).status();
         assert!(copied.expect("cp(1)").success(), "a copy of /var/lib/sss");
         // As docs/directories.md has it.
         let conf = format!(
@@ -52,7 +52,7 @@ impl Site {
         site.mounts.push(("var-lib", "/var/lib"));
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", START]);
-        command.arg(site.path("")).arg(ROOT).stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg(site.path("")).arg(&*ROOT).stdin(Stdio::null()).stdout(Stdio::null());
         let log = std::fs::File::create(site.path("sssd.log")).expect("a file");
         site.name_service = Some(KillOnDrop(command.stderr(log).spawn().expect("unshare(1)")));
         wait_for(&site.path("var-lib/sss/pipes/nss"));
