@@ -8,8 +8,10 @@ use vouch_nfs4_server::{ClientAccess, ClientMatcher, Transport};
 use super::syntax::{Client, MachineName, fits, in_network};
 use crate::hosts::Hosts;
 
+pub(crate) type ClientRule = (MachineName, Arc<ClientAccess>);
+
 pub(crate) struct ClientRules {
-    rules: Vec<(MachineName, Arc<ClientAccess>)>,
+    rules: Vec<ClientRule>,
     hosts: Arc<Hosts>,
 }
 
@@ -22,7 +24,7 @@ impl ClientRules {
             let prefix = if let MachineName::Network(_, len) = client.machine { 128 - len } else { 0 };
             (client.machine.rank(), prefix)
         });
-        let mut rules: Vec<(MachineName, Arc<ClientAccess>)> = Vec::new();
+        let mut rules: Vec<ClientRule> = Vec::new();
         for client in sorted {
             let access = client.options.access();
             // In the old syntax each entry names one flavour: `gss/krb5(ro) gss/krb5p(rw)`.
@@ -39,7 +41,7 @@ impl ClientRules {
 
 impl ClientMatcher for ClientRules {
     fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>> {
-        self.find(peer, false).ok()?.cloned()
+        self.find(peer, false).ok()?.map(|(_, access)| access.clone())
     }
 
     fn demands_tls(&self) -> bool {
@@ -58,13 +60,23 @@ impl ClientMatcher for ClientRules {
 struct Undecided;
 
 impl ClientRules {
+    /// In order of precedence.
+    pub(crate) fn all(&self) -> &[ClientRule] {
+        &self.rules
+    }
+
+    /// The rule that counts for a client whose name is already looked up.
+    pub(crate) fn rule_for(&self, peer: SocketAddr) -> Option<&ClientRule> {
+        self.find(peer, false).ok()?
+    }
+
     /// An undecided rule hides later ones. With `certain`, a failed name service leaves a rule
     /// undecided.
-    fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
+    fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&ClientRule>, Undecided> {
         let address = peer.ip().to_canonical();
         let if_answered = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
-        for (who, access) in &self.rules {
-            let fits = match who {
+        for rule in &self.rules {
+            let fits = match &rule.0 {
                 MachineName::Host(host) => Some(self.hosts.has_address(host, address)),
                 MachineName::Network(network, len) => Some(in_network(address, *network, *len)),
                 MachineName::Netgroup(group) => if_answered(self.hosts.is_in_netgroup(group, address))
@@ -73,7 +85,7 @@ impl ClientRules {
                 MachineName::Everyone => Some(true),
             };
             if fits.ok_or(Undecided)? {
-                return Ok(Some(access));
+                return Ok(Some(rule));
             }
         }
         Ok(None)

@@ -1,4 +1,5 @@
 pub(crate) mod client_matcher;
+pub(crate) mod list_check;
 mod mount_identity;
 pub(crate) mod opener;
 pub(crate) mod reload;

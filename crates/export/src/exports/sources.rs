@@ -87,6 +87,8 @@ pub(crate) struct Sources {
     named: Mutex<(Vec<String>, Vec<String>, bool)>,
 }
 
+pub(super) type ListedEntries = Vec<(Entry, Option<String>)>;
+
 #[derive(Clone)]
 struct Known {
     file_system: Arc<dyn FileSystem>,
@@ -174,7 +176,13 @@ impl Sources {
     /// Blocks on disks and name services. An error changes nothing.
     pub(crate) fn load(&self) -> Result<Loaded, SourceError> {
         let mut warnings = Vec::new();
-        let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
+        let entries = self.entries(&mut warnings)?;
+        self.load_entries(entries, warnings)
+    }
+
+    /// Entries of the list, each with its path for clients if that is not its own.
+    pub(super) fn entries(&self, warnings: &mut Vec<String>) -> Result<ListedEntries, SourceError> {
+        let mut entries: ListedEntries = Vec::new();
         match &self.list {
             ExportList::Files(paths) => {
                 let files = files(paths)?;
@@ -220,7 +228,11 @@ impl Sources {
             }
         }
         self.check_transports(&entries)?;
-        self.resolve(&entries, &mut warnings);
+        self.resolve(&entries, warnings);
+        Ok(entries)
+    }
+
+    pub(super) fn load_entries(&self, entries: ListedEntries, mut warnings: Vec<String>) -> Result<Loaded, SourceError> {
         let proven =
             |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
         let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| printable(entry.source.to_string().as_bytes()));
@@ -331,38 +343,22 @@ impl Sources {
 }
 
 fn require_same_options(entry: &Entry, options: &Options, name: &str) -> Result<(), SourceError> {
-    if entry.clients.iter().any(|client| client.options.fsid != options.fsid && client.options.fsid.is_some()) {
-        return Err(SourceError::Lines(format!(
-            "line {}: {name} has more than one fsid=; write the same one for all its clients",
-            entry.line
-        )));
-    }
-    let has_other = |client: &Client| client.options.data_servers.as_ref().is_some_and(|own| Some(own) != options.data_servers.as_ref());
-    if entry.clients.iter().any(has_other) {
-        return Err(SourceError::Lines(format!(
-            "line {}: {name} has more than one pnfs=; write the same one for all its clients",
-            entry.line
-        )));
-    }
-    if options.data_servers.is_some() && matches!(entry.source, Source::Directory(_)) {
-        return Err(SourceError::Lines(format!(
-            "line {}: {name} has pnfs=, but other servers have the same files only of a published tree; remove it",
-            entry.line
-        )));
-    }
-    if entry.clients.iter().any(|client| client.options.locations != options.locations && client.options.locations.is_some()) {
-        return Err(SourceError::Lines(format!(
-            "line {}: {name} has different refer= or replicas= options; write the same one for all its clients",
-            entry.line
-        )));
-    }
-    if entry.clients.iter().any(|client| client.options.differs_in_snapshots(options)) {
-        return Err(SourceError::Lines(format!(
-            "line {}: {name} has different snapshots or snapdir= options; write the same ones for all its clients",
-            entry.line
-        )));
-    }
-    Ok(())
+    let clients = || entry.clients.iter().map(|client| &client.options);
+    let has_other = |own: &Options| own.data_servers.as_ref().is_some_and(|own| Some(own) != options.data_servers.as_ref());
+    let fault = if clients().any(|own| own.fsid != options.fsid && own.fsid.is_some()) {
+        "has more than one fsid=; write the same one for all its clients"
+    } else if clients().any(has_other) {
+        "has more than one pnfs=; write the same one for all its clients"
+    } else if options.data_servers.is_some() && matches!(entry.source, Source::Directory(_)) {
+        "has pnfs=, but other servers have the same files only of a published tree; remove it"
+    } else if clients().any(|own| own.locations != options.locations && own.locations.is_some()) {
+        "has different refer= or replicas= options; write the same one for all its clients"
+    } else if clients().any(|own| own.differs_in_snapshots(options)) {
+        "has different snapshots or snapdir= options; write the same ones for all its clients"
+    } else {
+        return Ok(());
+    };
+    Err(SourceError::Lines(format!("line {}: {name} {fault}", entry.line)))
 }
 
 pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> Vec<String> {
@@ -377,7 +373,8 @@ pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> V
     engine.exports_without_directory().iter().map(warning).collect()
 }
 
-fn first(entry: &Entry) -> Options {
+/// What all clients of a path have in common.
+pub(super) fn first(entry: &Entry) -> Options {
     let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
     for client in &entry.clients {
         options.fsid = options.fsid.or(client.options.fsid);

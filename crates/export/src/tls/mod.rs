@@ -11,4 +11,4 @@ pub use service::{TlsConfig, TlsServiceError};
 
 pub(crate) use handshake::{HandshakeEnd, PeerTls};
 pub(crate) use output::TlsOutput;
-pub(crate) use service::{CERTIFICATE_USER, Tls};
+pub(crate) use service::{CERTIFICATE_USER, Tls, check_files};

@@ -14,6 +14,7 @@ use vouch_rpc_tls::{CertificateDer, PeerCertificate};
 
 use super::certificate_map::{CertificateMap, Holder};
 use crate::clock;
+use crate::exports::list_check::CheckedTls;
 use crate::limits::{HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX};
 use crate::monitoring::counter::Counter;
 use crate::transport::connection_quota::ConnectionQuota;
@@ -203,6 +204,17 @@ impl Tls {
     pub(crate) fn is_revocation_overdue(&self) -> bool {
         self.credentials().revocation_due.is_some_and(|due| due < wall_seconds())
     }
+}
+
+pub(crate) fn check_files(config: &TlsConfig) -> Result<CheckedTls, TlsServiceError> {
+    let credentials = ServerCredentials::load(&config.files)?;
+    read_map(config.certificate_map.as_deref())?;
+    let now = wall_seconds();
+    Ok(CheckedTls {
+        certificate: credentials.certificate.name.to_string(),
+        days_left: (credentials.certificate.valid.end - now).div_euclid(DAY_S),
+        is_revocation_overdue: credentials.revocation_due.is_some_and(|due| due < now),
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -18,6 +18,7 @@ use vouch_export::{
 
 use vouch_krb5_seal::Kernels;
 
+mod check;
 mod reload;
 mod status;
 
@@ -33,11 +34,12 @@ mod status;
     after_help = "Examples:\n  vouch export --dir /srv/data --listen 127.0.0.1:2049     one directory, for a first try\n  \
                   mount -t nfs4 127.0.0.1:/export /mnt                     on the client\n  \
                   vouch export --exports /etc/exports --listen '[::]:2049'  what exports(5) lists\n  \
+                  vouch export check                                       a dry run: faults of the lists, and each client's options\n  \
                   vouch export reload                                      read the list anew, no client notices\n  \
                   vouch export status                                      clients, opens, locks, recent errors\n\n\
                   It runs until SIGTERM or SIGINT, and then lets replies under way leave; SIGHUP reads the exports anew. Metrics: GET /metrics (Prometheus), GET /healthz.\n\n\
                   Of the options of exports(5), these are taken: rw ro sec= root_squash no_root_squash all_squash anonuid= anongid= fsid= (a number, root, a UUID) secure insecure \
-                  crossmnt nocrossmnt mountpoint= sync async no_subtree_check xprtsec= (none, tls, mtls), and machine_writes, snapshots=, snapdir= and pnfs=ADDRESS[+ADDRESS] of our own; a line is logged for each other one that is known, and the list is refused if one is not. Paths tree:DB and tree:NAME export published trees."
+                  crossmnt nocrossmnt mountpoint= sync async no_subtree_check sign_fh xprtsec= (none, tls, mtls), and machine_writes, snapshots=, snapdir= and pnfs=ADDRESS[+ADDRESS] of our own; a line is logged for each other one that is known, and the list is refused if one is not. Paths tree:DB and tree:NAME export published trees."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -198,12 +200,14 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Check(Box<check::Args>),
     Reload(reload::Args),
     Status(status::Args),
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     match args.command {
+        Some(Command::Check(args)) => return check::run(*args),
         Some(Command::Reload(_)) => return reload::run(args.state.as_deref(), args.head.as_deref()),
         Some(Command::Status(status)) => return status::run(&status, args.state.as_deref(), args.head.as_deref()),
         None => {}

@@ -24,7 +24,7 @@ fn flavours(client: &Client) -> impl Iterator<Item = Flavour> {
     client.options.access().into_iter().map(|access| access.flavour)
 }
 
-fn name(flavour: Flavour) -> &'static str {
+pub(super) fn flavour_name(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::None => "none",
         Flavour::Sys => "sys",
@@ -37,7 +37,7 @@ fn name(flavour: Flavour) -> &'static str {
 impl Duplicate<'_> {
     pub(crate) fn warning(&self, source: &str, place: impl Fn(At) -> String) -> String {
         let (who, first) = (&self.again.machine, place(self.first.at));
-        let names: Vec<&str> = self.ignored_flavours.iter().map(|&flavour| name(flavour)).collect();
+        let names: Vec<&str> = self.ignored_flavours.iter().map(|&flavour| flavour_name(flavour)).collect();
         let part = if self.whole { String::new() } else { format!(" for sec={}", names.join(":")) };
         format!("{}: {source} names {who} again; {first} applies{part}, this entry does not; remove one of them", place(self.again.at))
     }

@@ -1,4 +1,5 @@
 mod data_servers;
+mod effective;
 mod locations;
 
 use std::net::SocketAddr;
@@ -126,7 +127,8 @@ impl Options {
             ("mountpoint" | "mp", value) => self.mount_point = Some(value.unwrap_or_default().as_bytes().to_vec()),
             ("sync", None) => self.sync = true,
             ("async", None) => self.sync = false,
-            ("no_subtree_check" | "no_pnfs" | "acl" | "wdelay", None) => {}
+            // sign_fh: filehandles are always authenticated, with the key of the state directory.
+            ("no_subtree_check" | "no_pnfs" | "acl" | "wdelay" | "sign_fh", None) => {}
             ("xprtsec", Some(list)) => self.transport_min = transport(option, list)?,
             ("refer" | "replicas", Some(value)) => {
                 let list = locations::parse(value).ok_or_else(|| {
@@ -282,7 +284,13 @@ fn unsupported(option: &str, name: &str, value: Option<&str>) -> OptionIssue {
         ("security_label", None) => warning(option, "security labels are not supported; remove it"),
         ("rdirplus" | "nordirplus", None) => warning(option, "it applies to NFSv3 only; an NFSv4 client chooses; remove it"),
         ("reexport", Some(_)) => warning(option, "an export without fsid= has a stable identifier from its path; remove it"),
-        ("pnfs", None) => option_error(option, "names no servers", "write pnfs=ADDRESS[+ADDRESS] for a published tree, or remove it"),
+        ("pnfs", None) => warning(
+            option,
+            "directories have no layouts; write pnfs=ADDRESS[+ADDRESS] for a published tree with several servers, or remove it",
+        ),
+        ("squash_uids" | "squash_gids", Some(_)) => {
+            warning(option, "the kernel's server ignores it too; write all_squash, or take away the rights of these users")
+        }
         _ => option_error(option, "is not an option of exports(5)", "see vouch-export(1) for the supported options"),
     }
 }

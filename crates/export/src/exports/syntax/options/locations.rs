@@ -8,6 +8,17 @@ pub(super) fn parse(list: &str) -> Option<Vec<Location>> {
     list.filter(|list| list.len() <= LOCATIONS_MAX)
 }
 
+/// What [`parse`] reads.
+pub(super) fn text(list: &[Location]) -> String {
+    let server = |server: &String| if server.contains(':') { format!("[{server}]") } else { server.clone() };
+    let location = |location: &Location| {
+        let path: String = location.path.iter().map(|name| format!("/{}", String::from_utf8_lossy(name))).collect();
+        let servers: Vec<String> = location.servers.iter().map(server).collect();
+        format!("{}@{}", if path.is_empty() { "/" } else { &path }, servers.join("+"))
+    };
+    list.iter().map(location).collect::<Vec<_>>().join(":")
+}
+
 fn location(text: &str) -> Option<Location> {
     let (path, hosts) = text.rsplit_once('@')?;
     let names = path.strip_prefix('/')?.split('/').filter(|name| !name.is_empty()).map(|name| name.as_bytes().to_vec());

@@ -73,13 +73,10 @@ fn lines_of_one_path_become_one_export() {
 
 #[test]
 fn reports_every_error_with_line_and_remedy() {
-    let errors = parse(b"/a *(rw,pnfs)\nrelative *\n/b *(rw\n/c 1.2.3.4/99\n\n/d x x").unwrap_err();
+    let errors = parse(b"/a *(rw,pnfs=)\nrelative *\n/b *(rw\n/c 1.2.3.4/99\n\n/d x x").unwrap_err();
     let lines: Vec<_> = errors.iter().map(|fault| fault.line).collect();
     assert_eq!(lines, [1, 2, 3, 4, 6]);
-    assert_eq!(
-        errors[0].to_string(),
-        "line 1: option pnfs names no servers; write pnfs=ADDRESS[+ADDRESS] for a published tree, or remove it"
-    );
+    assert_eq!(errors[0].to_string(), "line 1: option pnfs= is not a list of different addresses; write ADDRESS[:PORT][+ADDRESS[:PORT]]");
 }
 
 proptest::proptest! {

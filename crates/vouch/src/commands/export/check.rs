@@ -1,0 +1,184 @@
+//! The dry run of an export list.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use vouch_config::Value;
+use vouch_diagnose::{Finding, Findings, check_keytab};
+use vouch_export::{CheckedTls, EffectiveExport, ExportList, TlsConfig, TlsFiles, check_principal_map, system_keytab};
+
+use crate::exit::{Code, Failure, Outcome};
+use crate::{config, output};
+
+/// Check export lists and the files beside them, without a server.
+///
+/// Reads the lists as a server would at its start or reload, resolves their hosts and opens their
+/// directories. Then checks the TLS files, the keytab and the principal map. Prints the options in
+/// force for each client, as `exportfs -v` does. Files that are not given are those of [export] in
+/// the configuration; without any, the lists are /etc/exports and /etc/exports.d. Published trees
+/// are not opened. Nothing is written, and a running server is not told.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch export check                                   what the service of this machine would load\n  \
+                  vouch export check --exports ./exports.new           a list before it is installed\n  \
+                  vouch export check --client 192.0.2.7                what one client may do\n\n\
+                  Exit codes: 0 no problem found; 1 a problem was found. docs/troubleshooting.md lists all faults by name.")]
+pub(crate) struct Args {
+    /// File of exports, or a directory of such files (*.exports); may be repeated.
+    #[arg(long, value_name = "FILE")]
+    exports: Vec<PathBuf>,
+    /// Show only the rules that count for this client.
+    #[arg(long, value_name = "ADDR")]
+    client: Option<IpAddr>,
+    /// Keytab; if a list has a Kerberos flavour, the default is the system's.
+    #[arg(long, value_name = "FILE")]
+    keytab: Option<PathBuf>,
+    /// Certificate of the server (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Authorities (PEM) of client certificates.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Certificate revocation list of these authorities; may be repeated.
+    #[arg(long, value_name = "FILE", requires = "tls_client_ca")]
+    tls_crl: Vec<PathBuf>,
+    /// Map of client certificates.
+    #[arg(long, value_name = "FILE", requires = "tls_client_ca")]
+    certificate_map: Option<PathBuf>,
+    /// Map of Kerberos principals.
+    #[arg(long, value_name = "FILE")]
+    principal_map: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    exports: Vec<EffectiveExport>,
+    #[serde(flatten)]
+    findings: Findings,
+}
+
+pub(super) fn run(args: Args) -> Outcome {
+    let mut findings = Findings::default();
+    let tls = tls(&args);
+    if let Some(tls) = &tls {
+        add_tls(tls, &mut findings);
+    }
+    let mut lists_kerberos = false;
+    let exports = match list(&args).check(tls.as_ref(), args.client) {
+        Ok(checked) => {
+            lists_kerberos = checked.lists_kerberos;
+            findings.add(Finding::ok("export list", format_args!("{} rules", checked.exports.len())));
+            checked.warnings.iter().for_each(|warning| findings.add(warning_of(warning, &checked.left_out)));
+            checked.exports
+        }
+        Err(error) => {
+            findings.add(
+                Finding::problem("export-list", "export list", error)
+                    .cure("correct it; a server does not start with it, and a reload keeps the old list"),
+            );
+            Vec::new()
+        }
+    };
+    let keytab = args.keytab.or_else(|| setting("keytab")).or_else(|| if lists_kerberos { system_keytab() } else { None });
+    keytab.iter().for_each(|keytab| findings.add(check_keytab(keytab)));
+    if let Some(map) = args.principal_map.or_else(|| setting("principal-map")) {
+        findings.add(match check_principal_map(&map) {
+            Ok(()) => Finding::ok(map.display(), "principal map is valid"),
+            Err(error) => Finding::problem("export-list", map.display(), error).cure("correct it; see docs/formats/principal-map.md"),
+        });
+    }
+    let has_problems = findings.has_problems();
+    if args.json {
+        output::json(&Report { exports, findings })?;
+    } else {
+        let shown: String = exports.iter().map(line).collect();
+        output::text(&format!("{shown}{}{findings}", if exports.is_empty() { "" } else { "\n" }))?;
+    }
+    if has_problems { Err(Failure::silent(Code::Differs)) } else { Ok(()) }
+}
+
+/// The form of `exportfs -v`.
+fn line(EffectiveExport { path, client, options }: &EffectiveExport) -> String {
+    format!("{path:<15} {client}({options})\n")
+}
+
+/// A source that is left out is a problem, any other warning is not.
+fn warning_of(warning: &str, left_out: &[String]) -> Finding {
+    let is_left_out = left_out.iter().any(|source| warning.starts_with(&format!("{source} is not exported")));
+    let (what, cure) = warning.rsplit_once("; ").unwrap_or((warning, ""));
+    let finding = match is_left_out {
+        true => Finding::problem("not-exported", "export list", what),
+        false => Finding::note("export-warning", "export list", what),
+    };
+    if cure.is_empty() { finding } else { finding.cure(cure) }
+}
+
+fn add_tls(tls: &TlsConfig, findings: &mut Findings) {
+    const FAULT: &str = "certificate";
+    match tls.check() {
+        Err(error) => findings.add(Finding::problem(FAULT, "TLS", error).cure("correct the file; a server does not start with it")),
+        Ok(CheckedTls { certificate, days_left, is_revocation_overdue }) => {
+            findings.add(match days_left {
+                ..0 => Finding::problem(FAULT, certificate, "the certificate has expired: clients refuse it").cure("renew it"),
+                ..14 => Finding::note(FAULT, certificate, format_args!("the certificate expires in {days_left} days")).cure("renew it"),
+                _ => Finding::ok(certificate, format_args!("certificate and key fit; {days_left} days left")),
+            });
+            if is_revocation_overdue {
+                findings.add(
+                    Finding::note(FAULT, "TLS", "a list of revoked certificates is older than its next update").cure("fetch the new one"),
+                );
+            }
+        }
+    }
+}
+
+fn list(args: &Args) -> ExportList {
+    let mut files = args.exports.clone();
+    if files.is_empty() {
+        if let Some(dir) = setting("dir") {
+            let text = |name, default: &str| values(name).pop().unwrap_or_else(|| default.to_owned());
+            return ExportList::One {
+                source: dir.into_os_string().into_encoded_bytes(),
+                pseudo: text("pseudo", "/export"),
+                options: text("options", "rw,insecure"),
+            };
+        }
+        files = values("exports").into_iter().map(PathBuf::from).collect();
+    }
+    if files.is_empty() {
+        files = ["/etc/exports", "/etc/exports.d"].map(PathBuf::from).to_vec();
+    }
+    ExportList::Files(files)
+}
+
+fn tls(args: &Args) -> Option<TlsConfig> {
+    let file = |given: &Option<PathBuf>, name| given.clone().or_else(|| setting(name));
+    let revoked = if args.tls_crl.is_empty() { values("tls-crl").into_iter().map(PathBuf::from).collect() } else { args.tls_crl.clone() };
+    let (certificate, key) = file(&args.tls_cert, "tls-cert").zip(file(&args.tls_key, "tls-key"))?;
+    Some(TlsConfig {
+        files: TlsFiles { certificate, key, client_authorities: file(&args.tls_client_ca, "tls-client-ca"), revoked },
+        certificate_map: file(&args.certificate_map, "certificate-map"),
+        by_kernel: false,
+    })
+}
+
+fn setting(name: &str) -> Option<PathBuf> {
+    values(name).pop().map(PathBuf::from)
+}
+
+/// Of [export] in the configuration.
+fn values(name: &str) -> Vec<String> {
+    let settings = config::loaded().settings();
+    let found = settings.into_iter().find(|(key, _)| key.strip_prefix("export.") == Some(name));
+    match found.map(|(_, setting)| setting.value) {
+        Some(Value::One(value)) => vec![value],
+        Some(Value::Many(values)) => values,
+        Some(Value::Flag(_)) | None => Vec::new(),
+    }
+}
