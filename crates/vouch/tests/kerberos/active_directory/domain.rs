@@ -364,7 +364,7 @@ pub(super) fn make_root(files: &Path, name: &str) {
 pub(super) fn inside_own(files: &Path, name: &str, program: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", INSIDE_OWN]);
-    command.arg(files.join(name)).args([ROOT, program]).env("LC_ALL", "C");
+    command.arg(files.join(name)).args([&*ROOT, program]).env("LC_ALL", "C");
     command
 }
 
