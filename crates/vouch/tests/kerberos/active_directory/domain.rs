@@ -179,7 +179,7 @@ impl Domain {
 
     pub(super) fn inside(&self, program: &str) -> Command {
         let mut command = Command::new("chroot");
-        command.args([&*ROOT, program]).env("LC_ALL", "C");
+        command.args([ROOT.as_str(), program]).env("LC_ALL", "C");
         command
     }
 
@@ -364,7 +364,7 @@ pub(super) fn make_root(files: &Path, name: &str) {
 pub(super) fn inside_own(files: &Path, name: &str, program: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", INSIDE_OWN]);
-    command.arg(files.join(name)).args([&*ROOT, program]).env("LC_ALL", "C");
+    command.arg(files.join(name)).args([ROOT.as_str(), program]).env("LC_ALL", "C");
     command
 }
 
