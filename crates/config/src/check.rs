@@ -195,7 +195,7 @@ pub fn key(arg: &Arg) -> Option<String> {
 
 /// Commands that take nothing from the configuration: they must work when it has faults.
 pub(super) fn is_without_options(command: &str) -> bool {
-    matches!(command, "config" | "completions" | "man" | "help" | "umount" | "status" | "bugreport")
+    matches!(command, "config" | "completions" | "man" | "help" | "umount" | "status" | "bugreport" | "version")
 }
 
 fn check_value(arg: &Arg, item: &Item) -> Result<(), Problem> {

@@ -64,6 +64,14 @@ impl Attributes {
         (self.mode & 0o7777) as u16
     }
 
+    pub(crate) const fn is_readable_by_others(&self) -> bool {
+        self.mode & 0o004 != 0
+    }
+
+    pub(crate) const fn is_open_to_others(&self) -> bool {
+        self.mode & 0o001 != 0
+    }
+
     pub(crate) const fn identity(&self) -> (u64, u64) {
         (self.dev, self.ino)
     }

@@ -45,8 +45,12 @@ impl Cache {
         });
         opened.unwrap_or_else(|error| {
             tracing::warn!(%error, path = %path.display(), "no stat cache; the next publication will read every file");
-            Self { earlier: None, work: Mutex::new(None) }
+            Self::none()
         })
+    }
+
+    pub(crate) const fn none() -> Self {
+        Self { earlier: None, work: Mutex::new(None) }
     }
 
     fn try_open(path: &Path, head: Option<&BlockHandle>, fresh: bool) -> Result<Self, redb::Error> {

@@ -16,8 +16,10 @@ use crate::attributes::{Attributes, Fingerprint, now};
 use crate::error::{Error, FileError};
 use crate::file::{Batch, Group, LargeContent, SMALL_LEN_MAX, read_group, read_small};
 use crate::links::{Claim, Name, Read, link_group};
+use crate::listing::Listing;
 use crate::node::{DirectorySnapshot, Node};
 use crate::pages::{Outcome, Slot};
+use crate::previous::{PreviousBlob, PreviousFile};
 use crate::printable::printable;
 use crate::walk::{REPEAT_COUNT_MAX, Walk, inode};
 use crate::xattrs::{self, Place};
@@ -43,6 +45,7 @@ struct LargeFile {
     attributes: Attributes,
     racy: bool,
     pending: AtomicUsize,
+    previous: PreviousBlob,
     progress: Mutex<LargeProgress>,
 }
 
@@ -52,6 +55,12 @@ struct LargeProgress {
     batch: Option<Batch>,
     leaves: Vec<Option<BlockHandle>>,
     error: Option<FileError>,
+}
+
+impl LargeFile {
+    fn previous_file<'a>(&'a self, listing: &'a Listing) -> PreviousFile<'a> {
+        PreviousFile { node: &self.target.node, name: listing.name(self.target.index), blob: &self.previous }
+    }
 }
 
 impl Walk<'_> {
@@ -126,6 +135,13 @@ impl Walk<'_> {
         let is_regular = attributes.file_type() == FileType::RegularFile;
         if is_regular {
             self.progress.bytes.fetch_add(attributes.size, Ordering::Relaxed);
+            if node.is_private() || !attributes.is_readable_by_others() {
+                node.count_private();
+                self.private_example.get_or_init(|| printable(&node.path(Some(name))));
+                if self.refuses_private {
+                    return Ok(Step::Done(Outcome::SKIPPED));
+                }
+            }
         }
         let print = attributes.fingerprint(self.frames.iv(), name, &[]);
         if !attributes.is_racy(now) && snapshot.earlier.as_ref().is_some_and(|earlier| earlier.contains(index, &print)) {
@@ -184,11 +200,12 @@ impl Walk<'_> {
                 let content = LargeContent::new(attributes.size);
                 let progress = Mutex::new(LargeProgress { content, batch: None, leaves: Vec::new(), error: None });
                 target.node.expect(1);
-                let job = LargeFile { target, file, attributes, racy, pending: AtomicUsize::new(0), progress };
+                let (pending, previous) = (AtomicUsize::new(0), PreviousBlob::default());
+                let job = LargeFile { target, file, attributes, racy, pending, previous, progress };
                 scope.spawn(move |scope| self.large_step(scope, Arc::new(job)));
                 return Ok(None);
             }
-            match self.read_at_once(dir, name, &attributes) {
+            match self.read_at_once(&target.node, dir, name, &attributes) {
                 Ok((xattrs, content)) => {
                     let inode = inode(&attributes, link_group(self.frames.iv(), &attributes), xattrs, content);
                     return Ok(Some(Read { inode, attributes, racy }));
@@ -203,12 +220,21 @@ impl Walk<'_> {
         }
     }
 
-    fn read_at_once(&self, dir: BorrowedFd<'_>, name: &[u8], before: &Attributes) -> Result<(vouch_tree::Blob, Content), FileError> {
+    fn read_at_once(
+        &self,
+        node: &Node,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        before: &Attributes,
+    ) -> Result<(vouch_tree::Blob, Content), FileError> {
         let number = DeviceNumber { major: before.rdev.0, minor: before.rdev.1 };
         let content = match before.file_type() {
             FileType::RegularFile => {
                 let file = self.descriptors.file(dir, name)?;
-                let (blob, space) = read_small(&self.frames, file.as_fd(), before.size)?;
+                let memory = PreviousBlob::default();
+                // With a record of the directory, only files that have changed are read.
+                let previous = node.has_previous_pages_only().then_some(PreviousFile { node, name, blob: &memory });
+                let (blob, space) = read_small(&self.frames, file.as_fd(), before.size, previous)?;
                 let xattrs = xattrs::read(&self.frames, Place::Open(file.as_fd()))?;
                 if Attributes::of_fd(file.as_fd(), self.alias)? != *before {
                     return Err(FileError::Changed);
@@ -242,6 +268,8 @@ impl Walk<'_> {
     }
 
     fn large_step<'s>(&'s self, scope: &Scope<'s>, job: Arc<LargeFile>) {
+        let listing = job.target.node.snapshot().listing;
+        let previous = Some(job.previous_file(&listing));
         let result = loop {
             if self.is_stopped() {
                 return;
@@ -252,7 +280,7 @@ impl Walk<'_> {
                 break Err(error);
             }
             if let Some(done) = batch.take()
-                && let Err(error) = content.append_batch(&self.frames, &done, leaves)
+                && let Err(error) = content.append_batch(&self.frames, &done, previous, leaves)
             {
                 break Err(error.into());
             }
@@ -286,7 +314,9 @@ impl Walk<'_> {
             return;
         }
         let mut handles = vec![None; group.count];
-        let result = read_group(&self.frames, job.file.as_fd(), job.attributes.size, &group, &mut handles);
+        let listing = job.target.node.snapshot().listing;
+        let previous = Some(job.previous_file(&listing));
+        let result = read_group(&self.frames, job.file.as_fd(), job.attributes.size, &group, previous, &mut handles);
         self.progress.bytes_read.fetch_add(group.len(job.attributes.size) as u64, Ordering::Relaxed);
         {
             let mut progress = job.progress.lock();
@@ -302,7 +332,8 @@ impl Walk<'_> {
 
     fn large_end(&self, job: &LargeFile) -> Result<Read, FileError> {
         let content = std::mem::replace(&mut job.progress.lock().content, LargeContent::new(0));
-        let (blob, space) = content.finish(&self.frames)?;
+        let listing = job.target.node.snapshot().listing;
+        let (blob, space) = content.finish(&self.frames, Some(job.previous_file(&listing)))?;
         let xattrs = xattrs::read(&self.frames, Place::Open(job.file.as_fd()))?;
         if Attributes::of_fd(job.file.as_fd(), self.alias)? != job.attributes {
             return Err(FileError::Changed);

@@ -42,6 +42,17 @@ pub enum Error {
         if reason.is_empty() { String::new() } else { format!(" ({})", printable(reason.as_bytes())) }
     )]
     Revoked { reason: String },
+    #[error(
+        "{path}: {deleted} of the {before} files of revision {revision} are gone; check that the disk is mounted and is the right one, or publish with --max-delete 100%"
+    )]
+    Deleted { path: String, deleted: u64, before: u64, revision: u64 },
+    #[error(
+        "{example}: other users cannot read this file{}, and published files are readable by everyone; leave private files out with --exclude, or publish with --private-files allow",
+        if *count > 1 { format!(" and {} more", count - 1) } else { String::new() }
+    )]
+    PrivateFiles { example: String, count: u64 },
+    #[error("revision {0} is not kept in this database; `vouch log --db` lists the revisions")]
+    NoRevision(String),
     #[error("the newest revision in the database is damaged: {0}")]
     Head(vouch_xdr::Error),
     #[error(transparent)]
@@ -55,6 +66,7 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     Input,
+    Missing,
     Refused,
     Environment,
     Busy,
@@ -67,7 +79,8 @@ impl Error {
             Self::Changed { .. } | Self::Unsupported { .. } | Self::DatabaseInside { .. } | Self::Private { .. } | Self::Option(_) => {
                 Fault::Input
             }
-            Self::Unreadable { .. } | Self::Source { .. } => Fault::Input,
+            Self::Unreadable { .. } | Self::Source { .. } | Self::Deleted { .. } | Self::PrivateFiles { .. } => Fault::Input,
+            Self::NoRevision(_) => Fault::Missing,
             Self::Key(_) | Self::Revoked { .. } | Self::Clock { .. } => Fault::Refused,
             Self::Store(error) if error.is_busy() => Fault::Busy,
             Self::Head(_) | Self::Store(_) | Self::Threads(_) => Fault::Environment,

@@ -10,6 +10,7 @@ use vouch_tree::{Blob, BlobBody, BlockHandle, FrameKind, LEAF_LEN_MAX};
 use crate::error::{Error, FileError};
 use crate::extent::{Extents, Span};
 use crate::frames::Frames;
+use crate::previous::PreviousFile;
 
 pub(crate) const SMALL_LEN_MAX: u64 = (GROUP_LEAF_COUNT * LEAF_LEN_MAX) as u64;
 
@@ -19,7 +20,12 @@ pub(crate) const GROUP_LEAF_COUNT: usize = 8;
 /// 64 MiB of data, of which only handles are held.
 const BATCH_LEAF_COUNT: u64 = 512;
 
-pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -> Result<(Blob, u64), FileError> {
+pub(crate) fn read_small(
+    frames: &Frames<'_>,
+    file: BorrowedFd<'_>,
+    size: u64,
+    previous: Option<PreviousFile<'_>>,
+) -> Result<(Blob, u64), FileError> {
     if size <= INLINE_LEN_MAX as u64 {
         let mut bytes = vec![0; size as usize];
         read_exact(file, &mut bytes, 0)?;
@@ -34,11 +40,18 @@ pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -
         let mut leaves = vec![None; batch.leaf_count()];
         for group in &batch.groups {
             let at = group.at;
-            read_group(frames, file, size, group, &mut leaves[at..at + group.count])?;
+            read_group(frames, file, size, group, previous, &mut leaves[at..at + group.count])?;
         }
-        content.append_batch(frames, &batch, &leaves)?;
+        content.append_batch(frames, &batch, previous, &leaves)?;
     }
-    content.finish(frames)
+    content.finish(frames, previous)
+}
+
+fn put_indirect(frames: &Frames<'_>, previous: Option<PreviousFile<'_>>, payload: &[u8]) -> Result<BlockHandle, Error> {
+    match previous {
+        Some(previous) => previous.put_indirect(frames, payload),
+        None => frames.put(FrameKind::Indirect, payload),
+    }
 }
 
 fn is_private(bytes: &[u8]) -> bool {
@@ -122,8 +135,14 @@ impl LargeContent {
     }
 
     /// `leaves`: handles of data leaves, `None` for zeros.
-    pub(crate) fn append_batch(&mut self, frames: &Frames<'_>, batch: &Batch, leaves: &[Option<BlockHandle>]) -> Result<(), Error> {
-        let mut put = |kind, payload: &[u8]| frames.put(kind, payload);
+    pub(crate) fn append_batch(
+        &mut self,
+        frames: &Frames<'_>,
+        batch: &Batch,
+        previous: Option<PreviousFile<'_>>,
+        leaves: &[Option<BlockHandle>],
+    ) -> Result<(), Error> {
+        let mut put = |_, payload: &[u8]| put_indirect(frames, previous, payload);
         let mut leaves = leaves.iter();
         for span in &batch.spans {
             match *span {
@@ -144,8 +163,8 @@ impl LargeContent {
         Ok(())
     }
 
-    pub(crate) fn finish(self, frames: &Frames<'_>) -> Result<(Blob, u64), FileError> {
-        let mut put = |kind, payload: &[u8]| frames.put(kind, payload);
+    pub(crate) fn finish(self, frames: &Frames<'_>, previous: Option<PreviousFile<'_>>) -> Result<(Blob, u64), FileError> {
+        let mut put = |_, payload: &[u8]| put_indirect(frames, previous, payload);
         Ok((self.builder.finish(self.size, &mut put)?, self.space))
     }
 }
@@ -155,6 +174,7 @@ pub(crate) fn read_group(
     file: BorrowedFd<'_>,
     size: u64,
     group: &Group,
+    previous: Option<PreviousFile<'_>>,
     leaves: &mut [Option<BlockHandle>],
 ) -> Result<(), FileError> {
     BUFFER.with_borrow_mut(|buffer| {
@@ -164,8 +184,12 @@ pub(crate) fn read_group(
             buffer.resize(GROUP_LEAF_COUNT * LEAF_LEN_MAX, 0);
         }
         read_exact(file, &mut buffer[..len], start)?;
-        for (leaf, handle) in buffer[..len].chunks(LEAF_LEN_MAX).zip(leaves) {
-            *handle = if is_zero(leaf) { None } else { Some(frames.put(FrameKind::Leaf, leaf)?) };
+        for (number, (leaf, handle)) in (group.first..).zip(buffer[..len].chunks(LEAF_LEN_MAX).zip(leaves)) {
+            *handle = match previous {
+                _ if is_zero(leaf) => None,
+                Some(previous) => Some(previous.put_leaf(frames, number, leaf)?),
+                None => Some(frames.put(FrameKind::Leaf, leaf)?),
+            };
         }
         Ok(())
     })

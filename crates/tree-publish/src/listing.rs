@@ -48,6 +48,11 @@ impl Listing {
         Ok(())
     }
 
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
+        let bytes = &self.bytes;
+        self.names.retain(|at| is_kept(name(bytes, *at)));
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.names.len()
     }

@@ -3,13 +3,16 @@
 use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use vouch_tree::directory::{InteriorPage, LeafPage};
+use vouch_tree::{Inode, PageRef};
+use vouch_xdr::Xdr as _;
 
 use crate::attributes::Attributes;
 use crate::descriptor::{Descriptors, OpenDirectory};
-use crate::error::FileError;
+use crate::error::{Error, FileError};
 use crate::frames::Frames;
 use crate::listing::Listing;
 use crate::pages::{Outcome, Pages, PagesError};
@@ -27,6 +30,12 @@ pub(crate) struct Node {
     open: Mutex<Option<Arc<OpenDirectory>>>,
     pending: AtomicUsize,
     repeated: AtomicBool,
+    /// Below a directory that other users cannot enter.
+    is_private: bool,
+    /// Its files that other users cannot read.
+    private_count: AtomicU64,
+    /// The last page of the previous revision that was asked for.
+    previous_page: Mutex<Option<Arc<LeafPage>>>,
     state: Mutex<State>,
 }
 
@@ -57,6 +66,8 @@ pub(crate) struct DirectorySnapshot {
     pub(crate) opaque: bool,
     pub(crate) listing: Arc<Listing>,
     pub(crate) earlier: Option<Arc<Earlier>>,
+    /// Pages in the previous revision.
+    pub(crate) previous: Option<PageRef>,
 }
 
 pub(crate) enum Next {
@@ -91,17 +102,22 @@ impl Node {
         closed: bool,
         open: Option<Arc<OpenDirectory>>,
     ) -> Self {
-        let snapshot = DirectorySnapshot { attributes, racy: true, opaque: false, listing: Arc::default(), earlier: None };
+        let snapshot = DirectorySnapshot { attributes, racy: true, opaque: false, listing: Arc::default(), earlier: None, previous: None };
         let state = State {
             snapshot,
-            pages: Pages::new(None, 0),
+            pages: Pages::new(None, None, 0),
             start: 0,
             window: Vec::new(),
             vanished: false,
             repeats: 0,
             memory: Memory::Cache,
         };
+        // The directory that is published was named by the publisher.
+        let is_private = parent.as_ref().is_some_and(|(parent, _)| parent.is_private || !attributes.is_open_to_others());
         Self {
+            is_private,
+            private_count: AtomicU64::new(0),
+            previous_page: Mutex::default(),
             parent,
             name: name.into(),
             depth,
@@ -140,6 +156,61 @@ impl Node {
         }
         names.reverse();
         names.join(&b'/')
+    }
+
+    /// Below the directory that is published.
+    pub(crate) fn relative_path(&self) -> Vec<u8> {
+        let mut names: Vec<&[u8]> = Vec::new();
+        let mut node = self;
+        while let Some((parent, _)) = &node.parent {
+            names.push(&node.name);
+            node = parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    pub(crate) const fn is_private(&self) -> bool {
+        self.is_private
+    }
+
+    pub(crate) fn count_private(&self) {
+        self.private_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn private_count(&self) -> u64 {
+        self.private_count.load(Ordering::Relaxed)
+    }
+
+    /// The whole directory is read again, and the previous revision has it.
+    pub(crate) fn has_previous_pages_only(&self) -> bool {
+        let state = self.state.lock();
+        state.snapshot.earlier.is_none() && state.snapshot.previous.is_some()
+    }
+
+    /// `None`: absent, or a page is missing.
+    pub(crate) fn previous_inode(&self, frames: &Frames<'_>, name: &[u8]) -> Result<Option<Inode>, Error> {
+        let Some(mut page) = self.state.lock().snapshot.previous else { return Ok(None) };
+        if let Some(last) = &*self.previous_page.lock()
+            && last.entries().first().is_some_and(|entry| entry.name.as_bytes() <= name)
+            && last.entries().last().is_some_and(|entry| entry.name.as_bytes() >= name)
+        {
+            return Ok(last.find(name).map(|entry| entry.inode.clone()));
+        }
+        loop {
+            let Some(payload) = frames.get(page.kind(), &page.handle)? else { return Ok(None) };
+            if page.height == 0 {
+                let Ok(leaf) = LeafPage::from_xdr(&payload) else { return Ok(None) };
+                let found = leaf.find(name).map(|entry| entry.inode.clone());
+                *self.previous_page.lock() = Some(Arc::new(leaf));
+                return Ok(found);
+            }
+            let Ok(interior) = InteriorPage::from_xdr(&payload) else { return Ok(None) };
+            match interior.child_for(name).and_then(|index| interior.page(index)) {
+                Some(below) => page = below,
+                None => return Ok(None),
+            }
+        }
     }
 
     pub(crate) fn is_at(&self, components: &[Vec<u8>]) -> bool {
@@ -181,7 +252,10 @@ impl Node {
 
     pub(crate) fn begin(&self, snapshot: DirectorySnapshot) {
         let mut state = self.state.lock();
-        state.pages = Pages::new(snapshot.earlier.clone(), snapshot.listing.len());
+        self.private_count.store(0, Ordering::Relaxed);
+        // With a record, pages are rebuilt from a change on.
+        let previous = snapshot.previous.filter(|_| snapshot.earlier.is_none());
+        state.pages = Pages::new(snapshot.earlier.clone(), previous, snapshot.listing.len());
         state.snapshot = snapshot;
         state.start = 0;
         state.window = Vec::new();
@@ -211,7 +285,7 @@ impl Node {
             state.window.resize_with(len, || None);
             return Ok(Next::Window(state.start..state.start + len));
         }
-        let pages = std::mem::replace(&mut state.pages, Pages::new(None, 0));
+        let pages = std::mem::replace(&mut state.pages, Pages::new(None, None, 0));
         let (record, same) = pages.finish(frames, &state.snapshot.listing, state.snapshot.opaque)?;
         let (snapshot, vanished, repeats) = (state.snapshot.clone(), state.vanished, state.repeats);
         Ok(Next::Finish(Box::new(Finished { snapshot, record, same, vanished, repeats })))

@@ -45,6 +45,32 @@ pub struct Options {
     pub threads: usize,
     /// The source is a snapshot.
     pub snapshot: Option<SnapshotSource>,
+    /// Glob patterns of names to leave out.
+    pub exclude: Vec<String>,
+    /// More vanished files end the publication. `None`: no limit.
+    pub deletion_max: Option<DeletionMax>,
+    /// Ends the publication if there are files that other users cannot read.
+    pub refuse_private: RefusePrivate,
+    /// Kept in an extended attribute of the root.
+    pub message: Option<String>,
+    /// Reads and counts, and stores nothing.
+    pub is_dry_run: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeletionMax {
+    Files(u64),
+    /// Of the previous revision's files. Fewer than ten are no accident, unless none is left.
+    Percent(u8),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RefusePrivate {
+    #[default]
+    Never,
+    /// In the first revision only: a later refusal would let a tree in use expire.
+    First,
+    Always,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +100,11 @@ impl Options {
             level: LEVEL_DEFAULT,
             threads: 0,
             snapshot: None,
+            exclude: Vec::new(),
+            deletion_max: None,
+            refuse_private: RefusePrivate::Never,
+            message: None,
+            is_dry_run: false,
         }
     }
 }
@@ -136,6 +167,13 @@ pub struct Summary {
     /// The first 10,000.
     pub skipped: Vec<Skipped>,
     pub skipped_count: u64,
+    /// Files that other users cannot read, and the path of one.
+    pub private_count: u64,
+    pub private_example: Option<String>,
+    /// Files that the revision has fewer than the one before.
+    pub deleted_files: u64,
+    /// The end that the duration asked for, if the certificate ends before.
+    pub end_wanted: Option<u64>,
     pub elapsed: Duration,
 }
 

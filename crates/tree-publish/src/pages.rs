@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use vouch_tree::directory::DirectoryBuilder;
-use vouch_tree::{Content, Counts, FileName, Inode};
+use vouch_tree::{Content, Counts, FileName, Inode, PageRef};
 
 use crate::attributes::Fingerprint;
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::frames::Frames;
 use crate::listing::Listing;
+use crate::previous::put_page;
 use crate::record::{Earlier, Record};
 
 #[derive(Debug)]
@@ -46,6 +47,7 @@ impl From<Error> for PagesError {
 #[derive(Debug)]
 pub(crate) struct Pages {
     earlier: Option<Arc<Earlier>>,
+    previous: Option<PageRef>,
     prints: Vec<Fingerprint>,
     work: Work,
 }
@@ -60,13 +62,15 @@ enum Work {
 struct Building {
     builder: DirectoryBuilder,
     cursor: Cursor,
+    previous: Option<PageRef>,
     subdirs: u32,
     counts: Counts,
 }
 
 impl Pages {
-    pub(crate) fn new(earlier: Option<Arc<Earlier>>, len: usize) -> Self {
-        Self { earlier, prints: Vec::with_capacity(len), work: Work::Same }
+    /// `previous`: pages whose frames are kept where the new ones are equal.
+    pub(crate) fn new(earlier: Option<Arc<Earlier>>, previous: Option<PageRef>, len: usize) -> Self {
+        Self { earlier, previous, prints: Vec::with_capacity(len), work: Work::Same }
     }
 
     pub(crate) fn push(&mut self, frames: &Frames<'_>, listing: &Listing, index: usize, outcome: Outcome) -> Result<(), PagesError> {
@@ -101,14 +105,14 @@ impl Pages {
             self.begin_building(frames, listing, self.prints.len())?;
         }
         let Work::Building(work) = self.work else { return Err(PagesError::Mismatch) };
-        let top = work.builder.finish(&mut |kind, payload: &[u8]| frames.put(kind, payload))?;
+        let top = work.builder.finish(&mut |kind, payload: &[u8]| put_page(frames, work.previous, kind, payload))?;
         Ok((Record { top, subdirs: work.subdirs, opaque, counts: work.counts, prints: self.prints }, false))
     }
 
     fn begin_building(&mut self, frames: &Frames<'_>, listing: &Listing, len: usize) -> Result<(), PagesError> {
         let top = self.earlier.as_ref().and_then(|e| e.record.top);
-        let mut work =
-            Box::new(Building { builder: DirectoryBuilder::new(), cursor: Cursor::new(top), subdirs: 0, counts: Counts::default() });
+        let (builder, cursor, previous) = (DirectoryBuilder::new(), Cursor::new(top), self.previous);
+        let mut work = Box::new(Building { builder, cursor, previous, subdirs: 0, counts: Counts::default() });
         for index in 0..len {
             let name = listing.name(index);
             let inode = work.cursor.find(frames, name)?.ok_or(PagesError::Mismatch)?;
@@ -136,7 +140,8 @@ impl Building {
             Content::Fifo | Content::Socket | Content::CharDevice(_) | Content::BlockDevice(_) => counts.others += 1,
         }
         counts.with_xattrs += u64::from(inode.xattrs.size > 0);
-        self.builder.push(name, inode, &mut |kind, payload: &[u8]| frames.put(kind, payload))?;
+        let previous = self.previous;
+        self.builder.push(name, inode, &mut |kind, payload: &[u8]| put_page(frames, previous, kind, payload))?;
         Ok(())
     }
 }

@@ -2,16 +2,20 @@
 
 use std::time::Instant;
 
-use vouch_tree::fsinfo::TAG_LEN_MAX;
+use vouch_tree::blob::INLINE_LEN_MAX;
+use vouch_tree::fsinfo::{MESSAGE_XATTR, TAG_LEN_MAX};
 use vouch_tree::time_text::Utc;
-use vouch_tree::{BlockHandle, FrameKind, Fsinfo, SignedFsinfo, frame};
-use vouch_tree_store::{FrameSink as _, NewRevision, PutCounts, Writer};
+use vouch_tree::xattr::Xattrs;
+use vouch_tree::{Blob, BlobBody, BlockHandle, Content, Counts, FrameKind, Fsinfo, Inode, SignedFsinfo, frame};
+use vouch_tree_store::{FrameSink as _, NewRevision, PutCounts, Revision, Writer};
 use vouch_xdr::Xdr as _;
 
 use crate::cache::Cache;
 use crate::error::Error;
+use crate::exclusion::Exclusion;
 use crate::frames::Frames;
-use crate::options::{Options, Progress, Signer, Summary};
+use crate::options::{DeletionMax, Options, Progress, RefusePrivate, Signer, Summary};
+use crate::printable::printable;
 use crate::walk::{Found, Walk, opaque_components};
 
 /// Blocks, and uses its own threads. Repeatable after an error: stored frames serve the next run.
@@ -22,13 +26,33 @@ pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress
         return Err(Error::Option(format!("the name {} is not of this database, whose HOSTID is {}", options.name, writer.hostid())));
     }
     check_options(options)?;
-    check_key(writer, signer, options, before.as_ref())?;
-    let cache = Cache::open(&writer.publisher_dir()?, before.as_ref().map(|head| &head.handle), options.rehash);
-    let frames = Frames::new(writer, options.level);
-    let found = Walk::run(frames, options, progress, &cache, identity_of(writer))?;
+    check_key(writer, signer, options.start, options.clock_was_ahead, before.as_ref())?;
+    let cache = match options.is_dry_run && !writer.path().join("publisher").exists() {
+        true => Cache::none(),
+        false => Cache::open(&writer.publisher_dir()?, before.as_ref().map(|head| &head.handle), options.rehash),
+    };
+    let frames = Frames::new(writer, options.level, options.is_dry_run);
+    let previous = before.as_ref().and_then(|head| match &head.fsinfo.root.content {
+        Content::Directory { top, .. } => *top,
+        _ => None,
+    });
+    let refuses_private = match options.refuse_private {
+        RefusePrivate::Never => false,
+        RefusePrivate::First => before.is_none(),
+        RefusePrivate::Always => true,
+    };
+    let mut found = Walk::run(frames, options, progress, &cache, identity_of(writer), previous, refuses_private)?;
     if progress.is_stopped() {
         return Err(Error::Stopped);
     }
+    if let (true, Some(example)) = (refuses_private, found.private_example.clone()) {
+        return Err(Error::PrivateFiles { example, count: found.private_count });
+    }
+    check_deleted(options, &found.counts, before.as_ref())?;
+    found.counts.with_xattrs -= u64::from(found.root.xattrs.size > 0);
+    set_message(&mut found.root, options.message.as_deref())?;
+    found.counts.with_xattrs += u64::from(found.root.xattrs.size > 0);
+    let deleted_files = before.as_ref().map_or(0, |head| files_of(&head.fsinfo.counts).saturating_sub(files_of(&found.counts)));
     let fsinfo = Fsinfo {
         hostid: writer.hostid(),
         revision: before.as_ref().map_or(1, |head| head.fsinfo.revision + 1),
@@ -40,19 +64,60 @@ pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress
         counts: found.counts,
         tag: options.tag.clone().unwrap_or_default(),
     };
-    let (handle, counts) = commit(writer, signer, options, &fsinfo)?;
+    if let Some(counts) = found.counted {
+        return Ok(summary(writer, signer, options, progress, &fsinfo, found, deleted_files, counts, began));
+    }
+    let (handle, counts) = commit(writer, signer, &fsinfo, options.keep, None)?;
     cache.commit(&handle, found.counts.directories);
-    Ok(summary(writer, signer, options, progress, &fsinfo, found, counts, began))
+    Ok(summary(writer, signer, options, progress, &fsinfo, found, deleted_files, counts, began))
 }
 
-struct Head {
-    fsinfo: Fsinfo,
+fn files_of(counts: &Counts) -> u64 {
+    counts.files + counts.symlinks + counts.others
+}
+
+fn check_deleted(options: &Options, now: &Counts, before: Option<&Head>) -> Result<(), Error> {
+    let (Some(head), Some(max)) = (before, options.deletion_max) else { return Ok(()) };
+    let (before, left) = (files_of(&head.fsinfo.counts), files_of(now));
+    let deleted = before.saturating_sub(left);
+    let is_too_many = match max {
+        DeletionMax::Files(max) => deleted > max,
+        DeletionMax::Percent(max) => {
+            (deleted >= DELETED_COUNT_MIN || left == 0) && u128::from(deleted) * 100 > u128::from(before) * u128::from(max)
+        }
+    };
+    if is_too_many {
+        let path = printable(options.source.as_os_str().as_encoded_bytes());
+        return Err(Error::Deleted { path, deleted, before, revision: head.fsinfo.revision });
+    }
+    Ok(())
+}
+
+/// Replaces the message that the root has: the source may be a copy of a published tree.
+pub(crate) fn set_message(root: &mut Inode, message: Option<&str>) -> Result<(), Error> {
+    let BlobBody::Inline(bytes) = &root.xattrs.body else {
+        let too_many = "the directory has too many extended attributes for a message";
+        return if message.is_some() { Err(Error::Option(too_many.to_owned())) } else { Ok(()) };
+    };
+    let old = if bytes.is_empty() { Xattrs::new(Vec::new()) } else { Xattrs::from_xdr(bytes).map_err(Error::Head)? };
+    let mut pairs: Vec<_> = old.pairs().iter().filter(|(name, _)| name != MESSAGE_XATTR).cloned().collect();
+    pairs.extend(message.map(|message| (MESSAGE_XATTR.to_vec(), message.as_bytes().to_vec())));
+    let bytes = if pairs.is_empty() { Vec::new() } else { Xattrs::new(pairs).to_xdr() };
+    if bytes.len() > INLINE_LEN_MAX {
+        return Err(Error::Option("the message and the extended attributes of the directory are too long together".to_owned()));
+    }
+    root.xattrs = Blob { size: bytes.len() as u64, body: BlobBody::Inline(bytes) };
+    Ok(())
+}
+
+pub(crate) struct Head {
+    pub(crate) fsinfo: Fsinfo,
     cert_serial: u64,
-    handle: BlockHandle,
+    pub(crate) handle: BlockHandle,
 }
 
 impl Head {
-    fn read(writer: &Writer) -> Result<Option<Self>, Error> {
+    pub(crate) fn read(writer: &Writer) -> Result<Option<Self>, Error> {
         let (Some(bytes), Some(last)) = (writer.head(), writer.revisions().pop()) else { return Ok(None) };
         let signed = SignedFsinfo::from_xdr(&bytes).map_err(Error::Head)?;
         let fsinfo = signed.unverified().map_err(Error::Head)?;
@@ -62,9 +127,13 @@ impl Head {
 
 pub fn check_options(options: &Options) -> Result<(), Error> {
     opaque_components(options)?;
-    if options.tag.as_ref().is_some_and(|tag| tag.is_empty() || tag.len() > TAG_LEN_MAX || tag.chars().any(char::is_control)) {
-        return Err(Error::Option(format!("a tag has 1 to {TAG_LEN_MAX} bytes and no control characters")));
+    if let Some(tag) = &options.tag {
+        check_tag(tag)?;
     }
+    if let Some(message) = &options.message {
+        check_message(message)?;
+    }
+    Exclusion::new(&options.exclude)?;
     if options.duration_s == 0 {
         return Err(Error::Option("a revision must be valid for a second at least".to_owned()));
     }
@@ -77,12 +146,31 @@ pub fn check_options(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Option<&Head>) -> Result<(), Error> {
+pub(crate) fn check_tag(tag: &str) -> Result<(), Error> {
+    if tag.is_empty() || tag.len() > TAG_LEN_MAX || tag.chars().any(char::is_control) {
+        return Err(Error::Option(format!("a tag has 1 to {TAG_LEN_MAX} bytes and no control characters")));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_message(message: &str) -> Result<(), Error> {
+    if message.is_empty() || message.len() > MESSAGE_LEN_MAX || message.chars().any(char::is_control) {
+        return Err(Error::Option(format!("a message has 1 to {MESSAGE_LEN_MAX} bytes and no control characters")));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_key(
+    writer: &Writer,
+    signer: &Signer<'_>,
+    start: u64,
+    clock_was_ahead: bool,
+    before: Option<&Head>,
+) -> Result<(), Error> {
     if let Some(reason) = writer.revocation() {
         return Err(Error::Revoked { reason });
     }
     let cert = &signer.cert;
-    let start = options.start;
     if !cert.is_signed_by(&writer.hostid()) {
         return Err(Error::Key(format!("the signing key's certificate is not by the root key of {}", writer.hostid())));
     }
@@ -104,29 +192,45 @@ fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Op
                 head.cert_serial, cert.serial
             )));
         }
-        if start < head.fsinfo.start && !options.clock_was_ahead {
+        if start < head.fsinfo.start && !clock_was_ahead {
             return Err(Error::Clock { revision: head.fsinfo.revision, start: head.fsinfo.start, now: start });
         }
     }
     Ok(())
 }
 
-fn commit(writer: &Writer, signer: &Signer<'_>, options: &Options, fsinfo: &Fsinfo) -> Result<(BlockHandle, PutCounts), Error> {
-    let signed = SignedFsinfo::sign(fsinfo, signer.key, signer.cert).to_xdr();
-    let stored = frame::build(FrameKind::Fsinfo, &signed, 0);
-    let handle = writer.iv().handle_of(&stored);
-    writer.put(&handle, &stored)?;
-    let counts = writer.commit(NewRevision {
+/// `earlier`: an older revision of the same commit.
+pub(crate) fn commit(
+    writer: &Writer,
+    signer: &Signer<'_>,
+    fsinfo: &Fsinfo,
+    keep: Option<usize>,
+    earlier: Option<Revision>,
+) -> Result<(BlockHandle, PutCounts), Error> {
+    let (handle, signed) = put_signed(writer, signer, fsinfo)?;
+    let revision = NewRevision {
         number: fsinfo.revision,
         start: i64::try_from(fsinfo.start).unwrap_or(i64::MAX),
         fsinfo: handle,
         signed,
-        tag: options.tag.clone(),
+        tag: Some(fsinfo.tag.clone()).filter(|tag| !tag.is_empty()),
         companions: vouch_tree_store::companions(writer, &fsinfo.root)?,
-        keep: options.keep,
+        keep,
         supersedes: false,
-    })?;
+    };
+    let counts = match earlier {
+        Some(earlier) => writer.commit_after(earlier, revision)?,
+        None => writer.commit(revision)?,
+    };
     Ok((handle, counts))
+}
+
+pub(crate) fn put_signed(writer: &Writer, signer: &Signer<'_>, fsinfo: &Fsinfo) -> Result<(BlockHandle, Vec<u8>), Error> {
+    let signed = SignedFsinfo::sign(fsinfo, signer.key, signer.cert).to_xdr();
+    let stored = frame::build(FrameKind::Fsinfo, &signed, 0);
+    let handle = writer.iv().handle_of(&stored);
+    writer.put(&handle, &stored)?;
+    Ok((handle, signed))
 }
 
 fn identity_of(writer: &Writer) -> Option<(u64, u64)> {
@@ -142,6 +246,7 @@ fn summary(
     progress: &Progress,
     fsinfo: &Fsinfo,
     found: Found,
+    deleted_files: u64,
     put: PutCounts,
     began: Instant,
 ) -> Summary {
@@ -163,8 +268,17 @@ fn summary(
         adopted_bytes: writer.adopted().new_bytes,
         skipped,
         skipped_count: found.skipped_count,
+        private_count: found.private_count,
+        private_example: found.private_example,
+        deleted_files,
+        end_wanted: Some(fsinfo.end()).filter(|end| *end > signer.cert.not_after),
         elapsed: began.elapsed(),
     }
 }
 
 const LEVEL_MAX: i32 = 19;
+
+/// Fewer deleted files are no accident.
+const DELETED_COUNT_MIN: u64 = 10;
+
+const MESSAGE_LEN_MAX: usize = 512;

@@ -3,17 +3,19 @@
 //! in packs almost in reading order.
 
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rayon::Scope;
-use vouch_tree::{Content, Counts, Inode, Timestamp};
+use vouch_tree::{Content, Counts, Inode, PageRef, Timestamp};
+use vouch_tree_store::PutCounts;
 
 use crate::attributes::{Attributes, DeviceAlias, Fingerprint, now};
 use crate::cache::Cache;
 use crate::descriptor::Descriptors;
 use crate::error::{Error, FileError};
+use crate::exclusion::Exclusion;
 use crate::frames::Frames;
 use crate::links::Links;
 use crate::listing::Listing;
@@ -36,6 +38,13 @@ pub(crate) struct Walk<'a> {
     pub(crate) alias: DeviceAlias,
     /// The database's directory, which must not be in the source.
     pub(crate) database: Option<(u64, u64)>,
+    /// Pages of the root in the previous revision.
+    previous: Option<PageRef>,
+    exclusion: Exclusion,
+    /// Private files are counted and never read, and no revision is made.
+    pub(crate) refuses_private: bool,
+    pub(crate) private_example: OnceLock<String>,
+    private_count: AtomicU64,
     totals: Mutex<Counts>,
     skipped: Mutex<Vec<Skipped>>,
     skipped_count: AtomicU64,
@@ -49,6 +58,11 @@ pub(crate) struct Found {
     pub(crate) counts: Counts,
     pub(crate) skipped: Vec<Skipped>,
     pub(crate) skipped_count: u64,
+    /// Files that other users cannot read, and the path of one.
+    pub(crate) private_count: u64,
+    pub(crate) private_example: Option<String>,
+    /// Of a dry run.
+    pub(crate) counted: Option<PutCounts>,
 }
 
 impl<'a> Walk<'a> {
@@ -58,7 +72,10 @@ impl<'a> Walk<'a> {
         progress: &'a Progress,
         cache: &'a Cache,
         database: Option<(u64, u64)>,
+        previous: Option<PageRef>,
+        refuses_private: bool,
     ) -> Result<Found, Error> {
+        let exclusion = Exclusion::new(&options.exclude)?;
         let opaque = opaque_components(options)?;
         let mut descriptors = Descriptors::new();
         let (root, attributes) = open_source(&mut descriptors, options)?;
@@ -73,6 +90,11 @@ impl<'a> Walk<'a> {
             opaque,
             root_dev: attributes.dev,
             database,
+            previous,
+            refuses_private,
+            exclusion,
+            private_example: OnceLock::new(),
+            private_count: AtomicU64::new(0),
             totals: Mutex::new(Counts { directories: 1, ..Counts::default() }),
             skipped: Mutex::default(),
             skipped_count: AtomicU64::new(0),
@@ -96,7 +118,9 @@ impl<'a> Walk<'a> {
         }
         let (counts, skipped_count) = (walk.totals.into_inner(), walk.skipped_count.into_inner());
         let root = walk.root.into_inner().ok_or(Error::Stopped)?;
-        Ok(Found { root, counts, skipped: walk.skipped.into_inner(), skipped_count })
+        let (private_count, private_example) = (walk.private_count.into_inner(), walk.private_example.into_inner());
+        let (skipped, counted) = (walk.skipped.into_inner(), walk.frames.counted());
+        Ok(Found { root, counts, skipped, skipped_count, private_count, private_example, counted })
     }
 
     pub(crate) fn check_public(&self, attributes: &Attributes, path: impl FnOnce() -> Vec<u8>) -> Result<(), Error> {
@@ -190,7 +214,11 @@ impl<'a> Walk<'a> {
         let open = node.directory(&self.descriptors)?;
         let now = self.as_of(now());
         let attributes = Attributes::of_fd(open.as_fd(), self.alias)?;
-        let listing = if node.closed { Listing::default() } else { Listing::read(open.as_fd())? };
+        let mut listing = if node.closed { Listing::default() } else { Listing::read(open.as_fd())? };
+        if !self.exclusion.is_empty() {
+            let above = node.relative_path();
+            listing.retain(|name| !self.exclusion.has(&above, name));
+        }
         let opaque = listing.contains(OPAQUE_MARKER.as_bytes()) || self.opaque.iter().any(|components| node.is_at(components));
         let earlier = match node.memory() {
             Memory::Own(earlier) => Some(earlier),
@@ -199,8 +227,16 @@ impl<'a> Walk<'a> {
             Memory::Cache if self.options.rehash => None,
             Memory::Cache => self.cache.get(node.identity()).map(|r| Arc::new(Earlier::new(r))),
         };
+        let previous = match (&earlier, node.parent()) {
+            (Some(earlier), _) => earlier.record.top,
+            (None, None) => self.previous,
+            (None, Some((parent, _))) => match parent.previous_inode(&self.frames, node.name())?.map(|inode| inode.content) {
+                Some(Content::Directory { top, .. }) => top,
+                _ => None,
+            },
+        };
         self.progress.dirs.fetch_add(1, Ordering::Relaxed);
-        node.begin(DirectorySnapshot { attributes, racy: attributes.is_racy(now), opaque, listing: Arc::new(listing), earlier });
+        node.begin(DirectorySnapshot { attributes, racy: attributes.is_racy(now), opaque, listing: Arc::new(listing), earlier, previous });
         Ok(())
     }
 
@@ -228,6 +264,7 @@ impl<'a> Walk<'a> {
             self.leave_out(parent, node.name(), FileError::Changed);
         }
         self.add(&record.counts);
+        self.private_count.fetch_add(node.private_count(), Ordering::Relaxed);
         self.cache.put(node.identity(), &record, same);
         if node.parent().is_none() {
             if let Slot::New(inode) = &slot {

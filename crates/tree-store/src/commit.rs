@@ -10,6 +10,7 @@ use parking_lot::MutexGuard;
 use crate::index::{Entry, Index, Position, Run, merge};
 use crate::manifest::{self, Manifest, Revision, SegmentMeta};
 use crate::pack_stream::PackStream;
+use crate::retention::Retention;
 use crate::segment::{Segment, SegmentWriter};
 use crate::writer::{NewRevision, RunIndex, Writer};
 use crate::{Error, FrameSink, PutCounts, Result};
@@ -30,6 +31,15 @@ impl Writer {
     /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] change nothing. After
     /// others the writer is unusable.
     pub fn commit(&self, revision: NewRevision) -> Result<PutCounts> {
+        self.commit_revisions(None, revision)
+    }
+
+    /// Readers see both at once. `earlier` follows the newest one.
+    pub fn commit_after(&self, earlier: Revision, revision: NewRevision) -> Result<PutCounts> {
+        self.commit_revisions(Some(earlier), revision)
+    }
+
+    fn commit_revisions(&self, earlier: Option<Revision>, revision: NewRevision) -> Result<PutCounts> {
         self.check_unbroken()?;
         check_limits(&revision)?;
         let mut committed = self.committed.lock();
@@ -37,7 +47,7 @@ impl Writer {
         if let Some(newest) = newest.filter(|newest| revision.number <= *newest && !revision.supersedes) {
             return Err(Error::RevisionOrder { newest, offered: revision.number });
         }
-        for handle in revision.companions.iter().chain([&revision.fsinfo]) {
+        for handle in revision.companions.iter().chain([&revision.fsinfo]).chain(earlier.iter().map(|earlier| &earlier.fsinfo)) {
             if !self.contains(handle)? {
                 return Err(Error::Incomplete { number: revision.number, handle: *handle });
             }
@@ -47,14 +57,15 @@ impl Writer {
         if supersedes {
             next.revisions.retain(|r| r.number < number);
         }
-        if tag.is_some() {
-            next.revisions.iter_mut().filter(|r| r.tag == tag).for_each(|r| r.tag = None);
+        for tag in [&tag, &earlier.as_ref().and_then(|earlier| earlier.tag.clone())] {
+            next.revisions.iter_mut().filter(|r| tag.is_some() && r.tag == *tag).for_each(|r| r.tag = None);
         }
+        next.revisions.extend(earlier);
         next.head = Some(Arc::from(signed));
         next.companions = companions;
         next.revisions.push(Revision { number, start, fsinfo, tag });
         if let Some(keep) = keep {
-            drop_old_revisions(&mut next, keep);
+            Retention::from(keep).apply(&mut next.revisions);
         }
         check_limit("kept revisions", next.revisions.len(), manifest::REVISION_COUNT_MAX)?;
         self.write_generation(&mut committed, next, None)?;
@@ -92,13 +103,13 @@ impl Writer {
         Ok(true)
     }
 
-    /// Keeps the newest `keep` and the tagged revisions. A collection frees the space of the
+    /// Keeps the tagged revisions and those of the policy. A collection frees the space of the
     /// others.
-    pub fn retain(&self, keep: usize) -> Result<usize> {
+    pub fn retain(&self, policy: impl Into<Retention>) -> Result<usize> {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
         let mut next = committed.clone();
-        drop_old_revisions(&mut next, keep);
+        policy.into().apply(&mut next.revisions);
         let dropped = committed.revisions.len() - next.revisions.len();
         if dropped > 0 {
             self.write_generation(&mut committed, next, None)?;
@@ -249,15 +260,6 @@ impl Writer {
         *self.index.write() = Arc::new(RunIndex { index, committed, version: old.version + 1 });
         Ok(replaced)
     }
-}
-
-fn drop_old_revisions(manifest: &mut Manifest, keep: usize) {
-    let old = manifest.revisions.len().saturating_sub(keep.max(1));
-    let mut nth = 0;
-    manifest.revisions.retain(|revision| {
-        nth += 1;
-        nth > old || revision.tag.is_some()
-    });
 }
 
 fn check_limits(revision: &NewRevision) -> Result<()> {

@@ -10,6 +10,10 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 /// Longest label of a revision, in bytes.
 pub const TAG_LEN_MAX: usize = 255;
 
+/// Attribute of the root directory with the publisher's message about the revision. A reader that
+/// does not know it takes it for an attribute of the directory.
+pub const MESSAGE_XATTR: &[u8] = b"user.vouch.message";
+
 /// The long parts are inline xattrs of the root and the tag.
 pub(crate) const FSINFO_LEN_MAX: usize = 8 * 1024;
 
@@ -57,6 +61,13 @@ pub struct Counts {
 }
 
 impl Fsinfo {
+    /// The publisher's message about this revision.
+    pub fn message(&self) -> Option<String> {
+        let crate::BlobBody::Inline(bytes) = &self.root.xattrs.body else { return None };
+        let set = crate::xattr::Xattrs::from_xdr(bytes).ok()?;
+        set.get(MESSAGE_XATTR).and_then(|message| String::from_utf8(message.to_vec()).ok())
+    }
+
     /// End of the validity, seconds since 1970.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.duration_s.into())

@@ -121,6 +121,8 @@ subcommands! {
     Revoke => revoke,
     Forward => forward,
     Publish => publish,
+    Rollback => rollback,
+    Tag => tag,
     Gc => gc,
     Serve => serve,
     Gateway => gateway,
@@ -146,6 +148,7 @@ subcommands! {
     Config => config,
     Completions => completions,
     Man => man,
+    Version => version,
 }
 
 #[cfg(test)]

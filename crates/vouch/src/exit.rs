@@ -101,6 +101,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Publish(PublishError::Store(error @ vouch_tree_store::Error::Bucket(_))) => code_of_store(error),
         Cause::Publish(error) => match error.fault() {
             PublishFault::Input => Code::BadInput,
+            PublishFault::Missing => Code::NotFound,
             PublishFault::Environment => Code::LocalIo,
             PublishFault::Busy => Code::Busy,
             PublishFault::Refused => Code::Refused,

@@ -10,12 +10,14 @@ mod copy_out;
 #[cfg(test)]
 mod document_examples; // Those of docs/ and README.md are valid.
 mod exit;
+mod keep_options;
 mod key_directory;
 mod logging;
 mod mount_helper;
 mod output;
 mod passphrase;
 mod progress;
+mod republish;
 mod revision_options;
 mod sandbox_option;
 mod send_statement;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use vouch_tree_store::{Database, FrameSink, NewRevision, PutCounts, WriteOptions, Writer};
+use vouch_tree_store::{Database, FrameSink, NewRevision, PutCounts, Retention, WriteOptions, Writer};
 
 use super::PullOptions;
 use crate::revision::Revision;
@@ -46,7 +46,7 @@ pub(super) async fn open_database(tree: &Tree, options: &PullOptions) -> Result<
 pub(super) fn commit(
     writer: &Writer,
     revision: &Revision,
-    keep: Option<usize>,
+    keep: Option<Retention>,
     statements: Vec<Vec<u8>>,
     supersedes: bool,
 ) -> Result<PutCounts> {
@@ -55,16 +55,20 @@ pub(super) fn commit(
         writer.set_statements(statements)?;
     }
     let tag = Some(revision.fsinfo.tag.clone()).filter(|tag| !tag.is_empty());
-    Ok(writer.commit(NewRevision {
+    let counts = writer.commit(NewRevision {
         number: revision.number(),
         start: i64::try_from(revision.fsinfo.start).unwrap_or(i64::MAX),
         fsinfo: revision.handle,
         signed: revision.signed.to_vec(),
         tag,
         companions: vouch_tree_store::companions(writer, &revision.fsinfo.root)?,
-        keep,
+        keep: keep.and_then(|policy| policy.only_last()),
         supersedes,
-    })?)
+    })?;
+    if let Some(policy) = keep.filter(|policy| policy.only_last().is_none()) {
+        writer.retain(policy)?;
+    }
+    Ok(counts)
 }
 
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use vouch_tree_store::WriteOptions;
+use vouch_tree_store::{Retention, WriteOptions};
 
 use crate::client::TreeOptions;
 
@@ -13,7 +13,7 @@ pub struct PullOptions {
     /// Replicas to pull from.
     pub tree: TreeOptions,
     /// Revisions to keep, besides tagged ones; `None`: all.
-    pub keep: Option<usize>,
+    pub keep: Option<Retention>,
     /// Bytes requested but not written: bounds the memory.
     pub in_flight_bytes: u64,
     /// Frees the space of frames that no kept revision references.

@@ -87,7 +87,7 @@ async fn second_pull_copies_only_changes() {
 #[tokio::test]
 async fn drops_revisions_that_are_not_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let options = PullOptions { keep: Some(1), ..into(dir.path().join("db")) };
+    let options = PullOptions { keep: Some(1.into()), ..into(dir.path().join("db")) };
     let mut publisher = Publisher::new(41);
     let first = publisher.publish(&dir_of(3 << 20, 1), NOW - 50);
     let replica = TestReplica::new(&first, Fault::None, 1);

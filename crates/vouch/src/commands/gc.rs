@@ -6,6 +6,7 @@ use vouch_tree_store::{CollectOptions, Database, FileTotals, Progress, WriteOpti
 
 use crate::cli::Global;
 use crate::exit::{Failure, Outcome};
+use crate::keep_options::KeepArgs;
 use crate::{output, progress, size, when};
 
 /// Collect garbage: free the space of data that no kept revision needs.
@@ -15,6 +16,7 @@ use crate::{output, progress, size, when};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch gc --db /srv/db\n  vouch gc --db /srv/db --keep 5             forget all but the newest 5 and the tagged ones first\n  \
+                  vouch gc --db /srv/db --keep-daily 7 --keep-weekly 5\n  \
                   vouch gc --db /srv/db --drop-tag v1.0      forget a tag, then what only it kept\n  \
                   vouch gc --db /srv/db --repair             build a damaged index anew first\n  \
                   vouch gc --db /srv/db --drop-unfinished    and what an interrupted publication or pull has stored\n  \
@@ -26,9 +28,8 @@ pub(crate) struct Args {
     /// The database, a directory or s3://BUCKET/PREFIX.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
-    /// First drop all revisions but the newest N and the tagged ones.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    keep: Option<u32>,
+    #[command(flatten)]
+    keep: KeepArgs,
     /// First remove this tag; may be repeated.
     #[arg(long, value_name = "TAG")]
     drop_tag: Vec<String>,
@@ -72,7 +73,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         repaired = Some(Database::repair(&args.db, &options())?);
     }
     let mut forgotten = 0;
-    if args.keep.is_some() || !args.drop_tag.is_empty() {
+    let policy = args.keep.retention();
+    if policy.is_some() || !args.drop_tag.is_empty() {
         let writer = Database::open_write(&args.db, WriteOptions { lock_wait: args.wait, adopt: false, ..WriteOptions::default() })?;
         for tag in &args.drop_tag {
             if !writer.drop_tag(tag)? {
@@ -80,8 +82,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
                     .cure("`vouch log --db` lists them"));
             }
         }
-        if let Some(keep) = args.keep {
-            forgotten = writer.retain(keep as usize)?;
+        if let Some(policy) = policy {
+            forgotten = writer.retain(policy)?;
         }
     }
     let done = Database::collect(&args.db, options())?;

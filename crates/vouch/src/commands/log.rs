@@ -12,6 +12,7 @@ use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Failure, Outcome, forgive_closed_pipe};
 use crate::tree_path::TreePath;
 use crate::{output, when};
+use vouch_daemon::printable::printable;
 
 /// Show the revisions of a published tree, newest first.
 ///
@@ -100,12 +101,13 @@ fn print(args: &Args, fsinfo: &Fsinfo, end: u64, first: bool) -> io::Result<()> 
             symlinks: fsinfo.counts.symlinks,
             others: fsinfo.counts.others,
             bytes: fsinfo.counts.bytes,
+            message: fsinfo.message(),
         };
         serde_json::to_writer(&mut out, &row)?;
         return out.write_all(b"\n");
     }
     if first {
-        writeln!(out, "{:>8}  {:20}  {:20}  {:>9}  {:>10}  TAG", "REVISION", "SIGNED", "VALID UNTIL", "FILES", "BYTES")?;
+        writeln!(out, "{:>8}  {:20}  {:20}  {:>9}  {:>10}  TAG, MESSAGE", "REVISION", "SIGNED", "VALID UNTIL", "FILES", "BYTES")?;
     }
     let size = output::bytes(fsinfo.counts.bytes);
     let line = format!(
@@ -113,7 +115,13 @@ fn print(args: &Args, fsinfo: &Fsinfo, end: u64, first: bool) -> io::Result<()> 
         fsinfo.revision,
         when::utc(fsinfo.start),
         when::utc(end),
-        vouch_daemon::printable::printable(fsinfo.tag.as_bytes())
+        [Some(fsinfo.tag.clone()), fsinfo.message()]
+            .into_iter()
+            .flatten()
+            .filter(|text| !text.is_empty())
+            .map(|text| printable(text.as_bytes()))
+            .collect::<Vec<_>>()
+            .join("  ")
     );
     writeln!(out, "{}", line.trim_end())
 }
@@ -130,4 +138,6 @@ struct Row<'a> {
     symlinks: u64,
     others: u64,
     bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
 }

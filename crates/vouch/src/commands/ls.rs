@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// Tree and path.
     #[arg(value_name = "NAME[/PATH]", required = true)]
     paths: Vec<OsString>,
+    /// Show names that begin with a dot too, which is the default.
+    #[arg(long = "all", short = 'a')]
+    _all: bool,
     /// Show mode, links, owner, size and time (UTC) too.
     #[arg(long, short)]
     long: bool,

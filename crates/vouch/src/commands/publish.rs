@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 use vouch_tree::{Iv, TreeName};
-use vouch_tree_publish::{LEVEL_DEFAULT, Options, Progress, Signer, Summary};
+use vouch_tree_publish::{DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Summary};
 use vouch_tree_store::{Database, WriteOptions};
 
 use self::source_snapshot::SourceSnapshot;
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
+use crate::keep_options::KeepArgs;
 use crate::passphrase::PassphraseArgs;
 use crate::{interrupt, key_directory as keys, output, progress, size, when};
 
@@ -23,6 +24,7 @@ use crate::{interrupt, key_directory as keys, output, progress, size, when};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org\n  \
                   vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --tag v1.2 --keep 30\n  \
+                  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --exclude '*.tmp' --exclude /build --dry-run\n  \
                   vouch publish /srv/tree --db s3://trees/tools --keys keys --location pub.example.org\n\n\
                   Publish again well within --duration, even if nothing has changed: clients refuse a revision that has expired.\n\
                   A directory that holds a file `.vouch-opaque` lists only what has been referenced, as does one named by --opaque.\n\
@@ -57,9 +59,26 @@ pub(crate) struct Args {
     /// Tag of this revision; tagged revisions are kept.
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
-    /// Keep the newest N revisions and the tagged ones; without it, keep all.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    keep: Option<u32>,
+    /// Text for `vouch log`, signed with the revision.
+    #[arg(long, short, value_name = "TEXT")]
+    message: Option<String>,
+    #[command(flatten)]
+    keep: KeepArgs,
+    /// Read and count, and store nothing.
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    /// Leave out names that match this pattern; may be repeated. A pattern with a slash is relative
+    /// to DIR, another one is for names in all directories. `*` matches no slash, `**` does.
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Stop if the tree loses more than so many files, or more than so many per cent of them (and at
+    /// least ten files, or all): the disk may not be mounted.
+    #[arg(long, value_name = "N|N%", default_value = "50%", value_parser = parse_deletion_max)]
+    max_delete: DeletionMax,
+    /// What to do about files that other users cannot read: published files are readable by
+    /// everyone. The default refuses to make a new tree with such files, and warns later.
+    #[arg(long, value_name = "CHOICE")]
+    private_files: Option<PrivateFiles>,
     /// Read every file again, whatever its times.
     #[arg(long)]
     rehash: bool,
@@ -98,6 +117,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PrivateFiles {
+    /// Publish them.
+    Allow,
+    /// Publish them, and warn.
+    Warn,
+    /// Stop.
+    Refuse,
+}
+
+fn parse_deletion_max(text: &str) -> Result<DeletionMax, String> {
+    let bad = || "write a number of files, or a percentage from 0% to 100%".to_owned();
+    match text.strip_suffix('%') {
+        Some(percent) => percent.parse().ok().filter(|percent| *percent <= 100).map(DeletionMax::Percent).ok_or_else(bad),
+        None => text.parse().map(DeletionMax::Files).map_err(|_| bad()),
+    }
+}
+
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let (key, cert) = keys::read_signing(&args.keys, &args.passphrase)?;
     let hostid = cert.root.hostid();
@@ -112,11 +149,14 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         return Err(failure.cure("give the directory to publish"));
     }
     let snapshot = args.from_snapshot.as_deref().map(|from| SourceSnapshot::find(&args.source, from)).transpose()?;
-    let (db, wait) = (args.db, args.wait);
+    let (wait, policy) = (args.wait, args.keep.retention());
+    // A dry run of a tree that has no database yet.
+    let scratch = (args.dry_run && !Database::exists(&args.db)).then(tempfile::tempdir).transpose()?;
+    let db = scratch.as_ref().map_or(args.db, |scratch| scratch.path().join("db"));
     let options = Options {
         clock_was_ahead: args.clock_was_ahead,
         tag: args.tag,
-        keep: args.keep.map(|keep| keep as usize),
+        keep: policy.and_then(|policy| policy.only_last()),
         rehash: args.rehash,
         skip_unreadable: args.skip_unreadable,
         one_file_system: args.one_file_system,
@@ -125,6 +165,15 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         level: args.level,
         threads: args.threads.map_or(0, usize::from),
         snapshot: snapshot.as_ref().map(|snapshot| snapshot.options),
+        exclude: args.exclude,
+        deletion_max: Some(args.max_delete),
+        refuse_private: match args.private_files {
+            None => RefusePrivate::First,
+            Some(PrivateFiles::Refuse) => RefusePrivate::Always,
+            Some(PrivateFiles::Allow | PrivateFiles::Warn) => RefusePrivate::Never,
+        },
+        message: args.message,
+        is_dry_run: args.dry_run,
         ..Options::new(args.source, name, when::now_s(), duration_s)
     };
     // A database or key in the live directory is also in its snapshots.
@@ -146,10 +195,31 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let summary = watched(global, &progress, || vouch_tree_publish::publish(&writer, &Signer { key: &key, cert }, &options, &progress));
     drop(taken);
     let summary = summary?;
+    if let (false, Some(policy)) = (args.dry_run, policy.filter(|policy| policy.only_last().is_none())) {
+        writer.retain(policy)?;
+    }
+    warn(&summary, args.private_files);
     let read_from = snapshot.as_ref().map(|snapshot| snapshot.name.as_str());
     match args.json {
-        true => output::json(&Report::new(&summary, read_from)),
-        false => output::text(&summary_text(&summary, read_from)),
+        true => output::json(&Report { dry_run: args.dry_run, ..Report::new(&summary, read_from) }),
+        false => output::text(&summary_text(&summary, read_from, args.dry_run)),
+    }
+}
+
+fn warn(summary: &Summary, private_files: Option<PrivateFiles>) {
+    if let (Some(example), true) = (&summary.private_example, private_files != Some(PrivateFiles::Allow)) {
+        tracing::warn!(
+            files = summary.private_count,
+            example,
+            "files that other users cannot read here are readable by everyone in the tree; leave them out with --exclude, or say --private-files allow"
+        );
+    }
+    if let Some(wanted) = summary.end_wanted {
+        tracing::warn!(
+            valid_until = when::utc(summary.expires),
+            wanted = when::utc(wanted),
+            "the signing key's certificate ends before --duration does; run `vouch certify --valid-for` for a longer one"
+        );
     }
 }
 
@@ -170,14 +240,23 @@ fn watched<T>(global: &Global, progress: &Arc<Progress>, work: impl FnOnce() -> 
     result
 }
 
-fn summary_text(s: &Summary, snapshot: Option<&str>) -> String {
+fn summary_text(s: &Summary, snapshot: Option<&str>, is_dry_run: bool) -> String {
     let c = &s.counts;
     let mut text = String::new();
     for skipped in &s.skipped {
         text.push_str(&format!("skipped {}: {}\n", skipped.path, skipped.why));
     }
     let mut rows = vec![
-        vec!["revision".to_owned(), format!("{} until {}", s.revision, when::utc(s.expires))],
+        vec![
+            "revision".to_owned(),
+            format!(
+                "{} until {}{}{}",
+                s.revision,
+                when::utc(s.expires),
+                if s.end_wanted.is_some() { ", when the signing key's certificate ends" } else { "" },
+                if is_dry_run { " (dry run: nothing is stored)" } else { "" }
+            ),
+        ],
         vec![
             "files".to_owned(),
             format!("{} ({} directories, {} symbolic links, {} others)", c.files, c.directories, c.symlinks, c.others),
@@ -192,6 +271,12 @@ fn summary_text(s: &Summary, snapshot: Option<&str>) -> String {
     }
     if s.adopted_bytes > 0 {
         rows.push(vec!["taken over".to_owned(), format!("{} from an interrupted run", output::bytes(s.adopted_bytes))]);
+    }
+    if s.deleted_files > 0 {
+        rows.push(vec!["fewer".to_owned(), format!("{} files than before", s.deleted_files)]);
+    }
+    if let Some(example) = &s.private_example {
+        rows.push(vec!["private".to_owned(), format!("{} files that other users cannot read here, such as {example}", s.private_count)]);
     }
     if s.skipped_count > 0 {
         rows.push(vec!["skipped".to_owned(), s.skipped_count.to_string()]);
@@ -223,6 +308,10 @@ struct Report {
     adopted_bytes: u64,
     skipped: Vec<Skipped>,
     skipped_count: u64,
+    private_files: u64,
+    deleted_files: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot: Option<String>,
@@ -256,6 +345,9 @@ impl Report {
             adopted_bytes: s.adopted_bytes,
             skipped: s.skipped.iter().map(|skipped| Skipped { path: skipped.path.clone(), why: skipped.why.clone() }).collect(),
             skipped_count: s.skipped_count,
+            private_files: s.private_count,
+            deleted_files: s.deleted_files,
+            dry_run: false,
             seconds: s.elapsed.as_secs_f64(),
             snapshot: snapshot.map(str::to_owned),
         }

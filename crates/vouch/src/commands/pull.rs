@@ -8,6 +8,7 @@ use vouch_tree_client::{PullOptions, PullPhase, PullProgress, PullReport};
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Failure, Outcome};
+use crate::keep_options::KeepArgs;
 use crate::tree_path::TreePath;
 use crate::{interrupt, output, progress, size};
 
@@ -26,9 +27,8 @@ pub(crate) struct Args {
     /// The database, a directory or s3://BUCKET/PREFIX; created if missing.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
-    /// Keep the newest N revisions; without it, all that replicas have.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    keep: Option<u32>,
+    #[command(flatten)]
+    keep: KeepArgs,
     /// Keep running, and fetch each new revision.
     #[arg(long)]
     watch: bool,
@@ -60,7 +60,7 @@ async fn pull(args: &Args, path: &TreePath, global: &Global) -> Outcome {
     let client = args.client.client().await?;
     let options = PullOptions {
         tree: args.client.tree_options(&path.name),
-        keep: args.keep.map(|keep| keep as usize),
+        keep: args.keep.retention(),
         in_flight_bytes: args.in_flight,
         collect: !args.no_gc,
         pack_len_max: args.pack_size,

@@ -198,3 +198,84 @@ fn btrfs_snapshot_lives_as_long_as_the_publication() {
     assert_eq!([&one["files_read"], &two["files_read"], &three["files_read"]], [1, 0, 1]);
     assert_eq!([&one["files"], &two["files"], &three["files"]], [2, 2, 3]);
 }
+
+#[test]
+fn guards_and_dry_run_come_before_a_revision() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = TestSite::new();
+    world.small_tree();
+    (0..12).for_each(|n| world.write(&format!("src/more/{n}"), n.to_string()));
+    std::fs::set_permissions(world.path("src/hello"), std::fs::Permissions::from_mode(0o600)).expect("ours");
+    let location = format!("127.0.0.1:{}", world.port);
+    let publish = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location];
+    let with = |more: &[&'static str]| [&publish[..], more].concat();
+    assert!(world.run_ok(with(&["--dry-run", "--exclude", "hello"])).contains("1 until"));
+    assert!(!world.path("db").exists());
+    world.expect_err(3, publish, &["src/hello", "--private-files allow"]);
+    assert_eq!(world.publish_with(&["--private-files", "allow", "--message", "the first"])["private_files"], 1);
+    let warned = world.run(publish);
+    assert!(warned.status.success() && String::from_utf8_lossy(&warned.stderr).contains("src/hello"));
+    std::fs::rename(world.path("src"), world.path("away")).expect("ours");
+    std::fs::create_dir(world.path("src")).expect("a mount point without its disk");
+    world.expect_err(3, publish, &["are gone", "--max-delete 100%"]);
+    assert_eq!(world.publish_with(&["--max-delete", "100%"])["revision"], 3);
+    world.run_err(4, ["rollback", "--db", "db", "--keys", "keys", "--to", "9"]);
+    assert!(world.run_ok(["rollback", "--db", "db", "--keys", "keys", "--to", "2"]).contains("revision 4 has the content of revision 2"));
+    assert!(
+        world.run_ok(["tag", "stable", "--db", "db", "--keys", "keys", "--revision", "1"]).contains("revision 6 has the newest content")
+    );
+    let log = world.run_ok(["log", "--db", "db"]);
+    assert!(log.contains("the first") && log.contains("stable") && log.contains("rollback to revision 2"), "{log}");
+    let _replica = world.serve();
+    assert_eq!(world.run_ok(["cat", "--tag", "stable", &world.name("/hello")]), "hello world\n");
+    assert_eq!(world.run_ok(["cat", &world.name("/more/7")]), "7");
+    assert!(world.run_ok(["ls", "-a", &world.name("")]).contains("hello"));
+    assert!(world.run_ok(["log", &world.name("")]).contains("rollback to revision 2"));
+    world.run_ok(["gc", "--db", "db", "--keep-daily", "1"]);
+    assert_eq!(world.run_ok(["log", "--db", "db", "--json"]).lines().count(), 2);
+    assert_eq!(world.run_ok(["version"]), world.run_ok(["--version"]));
+}
+
+#[test]
+fn validity_that_the_certificate_cuts_is_said() {
+    let world = TestSite::published();
+    let location = format!("127.0.0.1:{}", world.port);
+    let output = world.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--duration", "400d"]);
+    let (text, warning) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("certificate ends") && warning.contains("certify"), "{text}{warning}");
+    let ends: Vec<serde_json::Value> =
+        world.run_ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let end = ends[0]["end"].as_str().expect("a time");
+    assert!(text.contains(end), "{end} {text}");
+}
+
+#[test]
+fn full_disk_gets_back_what_was_stored() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let world = TestSite::with_directories(&["disk"]);
+    world.run_tool("mount", &["-t", "tmpfs", "-o", "size=6m", "tmpfs", "disk"]);
+    let mut noise = 1u64;
+    let content: Vec<u8> = (0..1_500_000)
+        .flat_map(|_| {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (noise ^ noise >> 29).to_le_bytes()
+        })
+        .collect();
+    world.write("src/large", &content);
+    world.write("small/file", "small");
+    let location = format!("127.0.0.1:{}", world.port);
+    let publish = |source: &str| world.run(["publish", source, "--db", "disk/db", "--keys", "keys", "--location", &location]);
+    let full = publish("src");
+    let used = rustix::fs::statvfs(world.path("disk")).map(|stat| stat.f_blocks - stat.f_bfree);
+    let small = publish("small");
+    world.publish();
+    let _replica = world.serve();
+    let pulled = world.run(["pull", &world.name(""), "--db", "disk/mirror"]);
+    let used_by_pull = rustix::fs::statvfs(world.path("disk")).map(|stat| stat.f_blocks - stat.f_bfree);
+    world.run_tool("umount", &["disk"]);
+    assert_eq!((full.status.code(), pulled.status.code()), (Some(7), Some(7)));
+    assert!(small.status.success(), "{}", String::from_utf8_lossy(&small.stderr));
+    assert!(used.is_ok_and(|pages| pages < 100) && used_by_pull.is_ok_and(|pages| pages < 200), "{used:?} {used_by_pull:?}");
+}

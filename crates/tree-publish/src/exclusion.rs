@@ -1,0 +1,66 @@
+//! Names that are left out, by glob patterns.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use globset::{GlobBuilder, GlobSet};
+
+use crate::error::Error;
+
+#[derive(Debug)]
+pub(crate) struct Exclusion(GlobSet);
+
+impl Exclusion {
+    /// A pattern with a slash is relative to the directory that is published. Another one is for
+    /// names in all directories.
+    pub(crate) fn new(patterns: &[String]) -> Result<Self, Error> {
+        let mut set = GlobSet::builder();
+        for pattern in patterns {
+            let bad = |why: &dyn std::fmt::Display| Error::Option(format!("--exclude {pattern}: {why}"));
+            let path = pattern.trim_end_matches('/');
+            if path.is_empty() {
+                return Err(bad(&"names no file below the directory"));
+            }
+            let path = path
+                .strip_prefix('/')
+                .map_or_else(|| if path.contains('/') { path.to_owned() } else { format!("**/{path}") }, str::to_owned);
+            set.add(GlobBuilder::new(&path).literal_separator(true).build().map_err(|error| bad(&error.kind()))?);
+        }
+        set.build().map(Self).map_err(|error| Error::Option(format!("--exclude: {error}")))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `above`: the path of the directory below the one that is published.
+    pub(crate) fn has(&self, above: &[u8], name: &[u8]) -> bool {
+        let parts: Vec<&[u8]> = [above, name].into_iter().filter(|part| !part.is_empty()).collect();
+        self.0.is_match(Path::new(std::ffi::OsStr::from_bytes(&parts.join(&b'/'))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_follow_gitignore() {
+        let set = Exclusion::new(&["*.tmp", "/build", "docs/*.bak", "cache/", "a/**/z"].map(str::to_owned)).unwrap();
+        for (above, name, expected) in [
+            ("", "x.tmp", true),
+            ("a/b", "x.tmp", true),
+            ("", "build", true),
+            ("a", "build", false),
+            ("docs", "x.bak", true),
+            ("docs/old", "x.bak", false),
+            ("a", "cache", true),
+            ("a/b/c", "z", true),
+            ("", "x.tmpl", false),
+        ] {
+            assert_eq!(set.has(above.as_bytes(), name.as_bytes()), expected, "{above}/{name}");
+        }
+        assert!(Exclusion::new(&["/".to_owned()]).is_err() && Exclusion::new(&["[".to_owned()]).is_err());
+        assert!(Exclusion::new(&[]).unwrap().is_empty());
+    }
+}
