@@ -1,5 +1,5 @@
 use jiff::Timestamp;
-use vouch_audit::record::{Act, Class, Refusal};
+use vouch_audit::record::{Act, Class, Refusal, access};
 use vouch_audit::{Flavour, Record, operations};
 use vouch_daemon::printable::{printable, quoted};
 
@@ -44,7 +44,11 @@ pub fn client(record: &Record<'_>) -> String {
 
 pub fn line(record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
     let is_ok = record.status() == 0 && !matches!(record.class, Class::Refusal | Class::Gap);
-    let result = if is_ok { "ok".to_owned() } else { format!("failed({})", record.status()) };
+    let result = match record.errno_name() {
+        _ if is_ok => "ok".to_owned(),
+        Some(name) => format!("failed({name})"),
+        None => "failed".to_owned(),
+    };
     let mut line = format!("{} {} {} {} {} {result}", record.seq, time(record.time_ns), who(record), client(record), operation(record));
     let mut more = |name: &str, value: String| line.push_str(&format!(" {name}={value}"));
     if !record.path.is_empty() {
@@ -53,20 +57,69 @@ pub fn line(record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
     if !record.path2.is_empty() {
         more("to", quoted(record.path2));
     }
+    if let Some(requested) = record.requested {
+        more("access", access::words(requested));
+    }
+    if let Some(granted) = record.granted.filter(|granted| Some(*granted) != record.requested) {
+        more("granted", access::words(granted));
+    }
+    if let Some(mode) = record.mode {
+        more("mode", format!("{mode:04o}"));
+    }
+    if !record.export.is_empty() {
+        more("export", quoted(record.export));
+    }
+    if record.flavour != Flavour::None {
+        more("flavour", record.flavour.name().to_owned());
+    }
+    for (name, id) in [("uid", record.uid.filter(|_| !record.principal.is_empty())), ("gid", record.gid), ("auid", record.login)] {
+        if let Some(id) = id {
+            // Of a user who never logged in.
+            more(name, if id == u32::MAX { "unset".to_owned() } else { id.to_string() });
+        }
+    }
+    if let Some(address) = record.address.filter(|_| !record.client.is_empty()) {
+        more("address", address.to_canonical().to_string());
+    }
     if !record.file.is_empty() {
         more("file", data_encoding::HEXLOWER.encode(record.file));
     }
-    for (name, number) in [("read", record.read), ("written", record.written), ("lost", record.gap)] {
+    let numbers = [
+        ("port", record.port.map(u64::from)),
+        ("pid", record.pid.map(u64::from)),
+        ("offset", record.offset),
+        ("read", record.read),
+        ("written", record.written),
+        ("lost", record.gap),
+        ("open_ns", record.open_ns),
+        ("enctype", record.enctype.map(u64::from)),
+        ("connection", record.connection),
+        ("xid", record.xid.map(u64::from)),
+        (
+            "status",
+            (!is_ok && record.status() != 0 && i64::from(record.status()) != i64::from(record.errno())).then(|| record.status().into()),
+        ),
+    ];
+    for (name, number) in numbers {
         if let Some(number) = number {
             more(name, number.to_string());
         }
+    }
+    if let Some(xprtsec) = record.xprtsec() {
+        more("xprtsec", xprtsec.to_owned());
+    }
+    if !record.certificate.is_empty() {
+        more("certificate", quoted(record.certificate));
+    }
+    if !record.fingerprint.is_empty() {
+        more("fingerprint", data_encoding::HEXLOWER.encode(record.fingerprint));
     }
     for (name, text) in [("key", record.key), ("detail", record.detail)] {
         if !text.is_empty() {
             more(name, quoted(text));
         }
     }
-    if record.class == Class::Operation && record.flavour != Flavour::Local {
+    if record.minor != 0 || (record.class == Class::Operation && record.flavour != Flavour::Local) {
         more("minor", record.minor.to_string());
     }
     if let Some(boot) = vouch_audit::json::boot_text(boot) {

@@ -45,9 +45,6 @@ struct Message {
     short: Option<String>,
 }
 
-/// Any network carries a datagram of this length, if needed in fragments.
-const SHORT_ABOVE_LEN: usize = 8192;
-
 const PAUSE: Duration = Duration::from_millis(200);
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -250,9 +247,13 @@ fn message(record: &Record<'_>, boot: Option<[u8; 16]>, protocol: Protocol, host
         }
         false => syslog::message(record, boot, host),
     };
-    let is_long = protocol == Protocol::SyslogUdp && text.len() > SHORT_ABOVE_LEN;
+    let is_long = !protocol.is_nats() && text.len() > syslog::MESSAGE_LEN_MAX;
     let short = is_long.then(|| syslog::short_message(record, boot, host));
-    Message { seq: record.seq, text, short }
+    match short {
+        // Collectors split or cut longer messages of streams.
+        Some(text) if protocol != Protocol::SyslogUdp => Message { seq: record.seq, text, short: None },
+        short => Message { seq: record.seq, text, short },
+    }
 }
 
 /// Sealed records are on disk; later ones may be lost in a crash, so a collector must not have

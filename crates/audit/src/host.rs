@@ -1,5 +1,6 @@
 //! The kernel's audit log: lines of auditd's file, or netlink messages. Does no I/O.
 
+pub(crate) mod detail;
 mod paths;
 mod record_types;
 
@@ -9,6 +10,7 @@ use std::net::IpAddr;
 
 use crate::Record;
 use crate::record::{Class, Flavour, PATH_LEN_MAX, TEXT_LEN_MAX};
+pub(crate) use paths::call_number;
 use paths::{DescriptorUse, resolve};
 use record_types::number_of;
 pub use record_types::record_type_name;
@@ -164,6 +166,8 @@ pub struct Event {
     pub uid: Option<u32>,
     /// The group of the process.
     pub gid: Option<u32>,
+    /// The process.
+    pub pid: Option<u32>,
     /// The login user (auid), which sudo does not change.
     pub login: Option<u32>,
     /// Empty unless auditd wrote the name.
@@ -208,6 +212,7 @@ impl Event {
                 let id = |name| line.number(name).and_then(|id| u32::try_from(id).ok()).filter(|id| *id != UNSET);
                 self.uid = self.uid.or(id("uid"));
                 self.gid = self.gid.or(id("gid"));
+                self.pid = self.pid.or(id("pid"));
                 if self.login.is_none() {
                     self.login = id("auid");
                     self.login_name = truncated(line.text("AUID").filter(|_| self.login.is_some()), TEXT_LEN_MAX);
@@ -231,10 +236,14 @@ impl Event {
 
     fn describe(&mut self, line: &Line<'_>) {
         match (line.field("SYSCALL"), line.field("syscall")) {
-            (Some(call), _) | (None, Some(call)) => self.push_detail("syscall", call),
+            (Some(name), number) => {
+                self.push_detail("syscall", name);
+                number.into_iter().for_each(|number| self.push_detail("number", number));
+            }
+            (None, Some(call)) => self.push_detail("syscall", call),
             _ => {}
         }
-        for name in ["op", "pid", "auid", "ses", "sig", "table", "dev", "prom", "prog-id"] {
+        for name in ["arch", "op", "ppid", "pid", "auid", "ses", "tty", "sig", "table", "dev", "prom", "prog-id"] {
             if let Some(value) = line.field(name).filter(|value| *value != b"4294967295") {
                 self.push_detail(name, value);
             }
@@ -247,15 +256,7 @@ impl Event {
     }
 
     fn push_detail(&mut self, name: &str, value: &[u8]) {
-        let room = TEXT_LEN_MAX.saturating_sub(self.detail.len());
-        if name.len() + value.len() + 2 <= room {
-            if !self.detail.is_empty() {
-                self.detail.push(b' ');
-            }
-            self.detail.extend_from_slice(name.as_bytes());
-            self.detail.push(b'=');
-            self.detail.extend_from_slice(value);
-        }
+        detail::push(&mut self.detail, name, value, TEXT_LEN_MAX);
     }
 
     fn add_path(&mut self, line: &Line<'_>) {
@@ -287,6 +288,8 @@ impl Event {
             principal,
             uid: self.uid,
             gid: self.gid,
+            pid: self.pid,
+            login: self.login,
             address: self.address,
             client,
             path: &self.path,

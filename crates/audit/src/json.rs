@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::operations::{self, errno, number};
+use crate::host::detail;
+use crate::operations::{self, number};
 use crate::record::{Act, Class, Record, Refusal};
 
 /// Appends one line of Elastic Common Schema. `boot`: of the server that wrote the record.
@@ -27,10 +28,10 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     all.insert("ecs".into(), json!({ "version": "8.11.0" }));
     all.insert("event".into(), event(record));
     insert(&mut all, "user", user(record));
-    record.pid.map(|pid| all.insert("process".into(), json!({ "thread": { "id": pid } })));
+    insert(&mut all, "process", process(record));
     let (host, source) = host_and_source(record, boot);
     insert(&mut all, "host", host);
-    if record.transport.is_some() {
+    if record.transport.is_some() || !record.fingerprint.is_empty() || !record.certificate.is_empty() {
         all.insert("tls".into(), tls(record).into());
     }
     insert(&mut all, "source", source);
@@ -43,7 +44,10 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
         all.insert("tags".into(), keys.into());
     }
     if status != 0 {
-        all.insert("error".into(), json!({ "code": status.to_string() }));
+        let mut error = Map::new();
+        error.insert("code".into(), status.to_string().into());
+        record.errno_name().map(|name| error.insert("type".into(), name.into()));
+        all.insert("error".into(), error.into());
     }
     all.insert("vouch".into(), own_fields(record).into());
     all.into()
@@ -61,6 +65,37 @@ fn event(record: &Record<'_>) -> Value {
         "outcome": if failed { "failure" } else { "success" },
         "sequence": record.seq,
     })
+}
+
+fn process(record: &Record<'_>) -> Map<String, Value> {
+    let mut process = Map::new();
+    if record.class != Class::Host {
+        record.pid.map(|pid| process.insert("thread".into(), json!({ "id": pid })));
+        return process;
+    }
+    record.pid.map(|pid| process.insert("pid".into(), pid.into()));
+    for (name, value) in detail::parse(record.detail) {
+        let number = || String::from_utf8_lossy(&value).parse::<u32>().ok();
+        match name {
+            b"comm" => put(&mut process, "name", &value),
+            b"exe" => put(&mut process, "executable", &value),
+            b"ppid" => drop(number().map(|pid| process.insert("parent".into(), json!({ "pid": pid })))),
+            b"pid" if record.pid.is_none() => drop(number().map(|pid| process.insert("pid".into(), pid.into()))),
+            _ => {}
+        }
+    }
+    process
+}
+
+/// Fields of the kernel's lines without a name in ECS.
+fn kernel_fields(record: &Record<'_>) -> Map<String, Value> {
+    let mut fields = Map::new();
+    for (name, value) in detail::parse(record.detail) {
+        if !matches!(name, b"comm" | b"exe" | b"pid" | b"ppid" | b"auid") {
+            put(&mut fields, &text(name), &value);
+        }
+    }
+    fields
 }
 
 fn user(record: &Record<'_>) -> Map<String, Value> {
@@ -103,12 +138,15 @@ fn own_fields(record: &Record<'_>) -> Map<String, Value> {
     put(&mut own, "export", record.export);
     put(&mut own, "new_path", record.path2);
     put(&mut own, "detail", record.detail);
+    if record.class == Class::Host {
+        insert(&mut own, "kernel", kernel_fields(record));
+    }
     record.xprtsec().map(|xprtsec| own.insert("xprtsec".into(), xprtsec.into()));
     if !record.file.is_empty() {
         own.insert("file_id".into(), hex(record.file).into());
     }
     let numbers = [
-        ("minor_version", (record.class == Class::Operation).then_some(record.minor.into())),
+        ("minor_version", (record.class == Class::Operation || record.minor != 0).then_some(record.minor.into())),
         ("enctype", record.enctype.map(u64::from)),
         ("asked", record.requested.map(u64::from)),
         ("granted", record.granted.map(u64::from)),
@@ -120,7 +158,7 @@ fn own_fields(record: &Record<'_>) -> Map<String, Value> {
         ("connection", record.connection),
         ("xid", record.xid.map(u64::from)),
         ("login_uid", record.login.map(u64::from)),
-        ("errno", (status != 0).then(|| errno(status).unsigned_abs().into())),
+        ("errno", (status != 0).then(|| record.errno().unsigned_abs().into())),
     ];
     for (name, number) in numbers {
         number.map(|number| own.insert(name.into(), number.into()));
@@ -164,8 +202,10 @@ fn time(ns: u64) -> String {
 fn action(record: &Record<'_>) -> String {
     match record.class {
         Class::Operation => operations::name(record.operation).to_ascii_lowercase(),
-        Class::Refusal => Refusal::from_number(record.operation).map_or("refused", Refusal::name).into(),
-        Class::Administrative => Act::from_number(record.operation).map_or("act", Act::name).into(),
+        Class::Refusal => Refusal::from_number(record.operation).map_or_else(|| "refused".into(), |refusal| refusal.name().into()),
+        Class::Administrative => {
+            Act::from_number(record.operation).map_or_else(|| format!("act-{}", record.operation), |act| act.name().into())
+        }
         Class::Gap => "gap".into(),
         Class::Host => format!("host-{}", record.operation),
     }
@@ -175,7 +215,10 @@ fn categories(record: &Record<'_>) -> (&'static str, &'static str) {
     match record.class {
         Class::Refusal => ("authentication", "denied"),
         Class::Administrative | Class::Gap => ("configuration", "info"),
-        Class::Host => ("host", "info"),
+        Class::Host => match crate::host::record_type_name(record.operation) {
+            Some("SYSCALL" | "URINGOP") if !record.path.is_empty() => ("file", "access"),
+            _ => ("host", "info"),
+        },
         Class::Operation => match record.operation {
             number::CREATE | number::LINK => ("file", "creation"),
             number::REMOVE => ("file", "deletion"),

@@ -176,6 +176,9 @@ pub(crate) fn number_of_name(name: &str) -> Option<u16> {
 
 /// True if the operation behind system call `word` also serves calls that `named` lacks.
 pub(crate) fn serves_other_calls(word: &str, named: &[String]) -> bool {
+    if let Some((_, usual)) = UNUSUAL_CALLS.iter().find(|(unusual, _)| *unusual == word) {
+        return !usual.iter().any(|call| named.iter().any(|name| name == call));
+    }
     let group = CALLS_SHARING_OPERATION.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
     group.is_some_and(|group| group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call))))
 }
@@ -186,10 +189,66 @@ const CALLS_SHARING_OPERATION: [&[&[&str]]; 4] = [
         &["chown", "fchown", "lchown", "fchownat"],
         &["truncate", "ftruncate"],
         &["utime", "utimes", "utimensat", "futimesat"],
+        &["file_setattr"],
     ],
     &[&["mkdir", "mkdirat"], &["mknod", "mknodat"], &["symlink", "symlinkat"]],
     &[&["unlink", "unlinkat"], &["rmdir"]],
     &[&["flock"], &["fcntl"]],
+];
+
+/// Calls that few programs use, and those whose operations serve them too.
+const UNUSUAL_CALLS: [(&str, &[&str]); 3] = [
+    ("open_by_handle_at", &["open", "openat", "openat2"]),
+    ("name_to_handle_at", &["stat", "newfstatat", "statx"]),
+    ("file_getattr", &["stat", "newfstatat", "statx"]),
+];
+
+/// Calls of usual rule sets that touch no file of an export or a mount.
+pub(crate) fn is_without_files(call: &str) -> bool {
+    WITHOUT_FILES.contains(&call)
+}
+
+const WITHOUT_FILES: [&str; 40] = [
+    "accept",
+    "accept4",
+    "adjtimex",
+    "bind",
+    "bpf",
+    "clock_adjtime",
+    "clock_settime",
+    "clone",
+    "clone3",
+    "connect",
+    "delete_module",
+    "execve",
+    "execveat",
+    "finit_module",
+    "init_module",
+    "kexec_file_load",
+    "kexec_load",
+    "landlock_add_rule",
+    "landlock_create_ruleset",
+    "landlock_restrict_self",
+    "listen",
+    "lsm_set_self_attr",
+    "mount",
+    "mount_setattr",
+    "perf_event_open",
+    "ptrace",
+    "reboot",
+    "rt_sigreturn",
+    "setdomainname",
+    "sethostname",
+    "setns",
+    "setresuid",
+    "settimeofday",
+    "setuid",
+    "socket",
+    "stime",
+    "swapon",
+    "umount",
+    "umount2",
+    "unshare",
 ];
 
 /// An NFS operation, a system call (all operations that serve it), or `all`.
@@ -198,12 +257,12 @@ pub fn parse_operations(word: &str) -> Option<Set> {
         return Some(file_operations());
     }
     let of_call: &[u16] = match word {
-        "open" | "openat" | "openat2" | "creat" => &[OPEN],
+        "open" | "openat" | "openat2" | "creat" | "open_by_handle_at" => &[OPEN],
         "close" => &[CLOSE],
         "read" | "pread64" | "readv" | "preadv" | "preadv2" => &[READ, READ_PLUS],
         "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" => &[WRITE],
         "fsync" | "fdatasync" | "sync_file_range" => &[COMMIT],
-        "stat" | "lstat" | "fstat" | "newfstatat" | "statx" => &[GETATTR, LOOKUP],
+        "stat" | "lstat" | "fstat" | "newfstatat" | "statx" | "file_getattr" | "name_to_handle_at" => &[GETATTR, LOOKUP],
         "access" | "faccessat" | "faccessat2" => &[ACCESS],
         "getdents" | "getdents64" => &[READDIR],
         "readlink" | "readlinkat" => &[READLINK],
@@ -212,11 +271,11 @@ pub fn parse_operations(word: &str) -> Option<Set> {
         "rename" | "renameat" | "renameat2" => &[RENAME],
         "link" | "linkat" => &[LINK],
         "chmod" | "fchmod" | "fchmodat" | "fchmodat2" | "chown" | "fchown" | "lchown" | "fchownat" | "truncate" | "ftruncate" | "utime"
-        | "utimes" | "utimensat" | "futimesat" => &[SETATTR],
-        "setxattr" | "lsetxattr" | "fsetxattr" => &[SETXATTR],
-        "getxattr" | "lgetxattr" | "fgetxattr" => &[GETXATTR],
-        "listxattr" | "llistxattr" | "flistxattr" => &[LISTXATTRS],
-        "removexattr" | "lremovexattr" | "fremovexattr" => &[REMOVEXATTR],
+        | "utimes" | "utimensat" | "futimesat" | "file_setattr" => &[SETATTR],
+        "setxattr" | "lsetxattr" | "fsetxattr" | "setxattrat" => &[SETXATTR],
+        "getxattr" | "lgetxattr" | "fgetxattr" | "getxattrat" => &[GETXATTR],
+        "listxattr" | "llistxattr" | "flistxattr" | "listxattrat" => &[LISTXATTRS],
+        "removexattr" | "lremovexattr" | "fremovexattr" | "removexattrat" => &[REMOVEXATTR],
         "fallocate" => &[ALLOCATE, DEALLOCATE],
         "copy_file_range" => &[COPY, CLONE],
         "lseek" => &[SEEK],
@@ -274,12 +333,23 @@ pub fn errno(status: u32) -> i32 {
     }
 }
 
-pub(crate) fn errno_of_name(name: &str) -> Option<i32> {
+/// By name, such as `ENOENT`.
+pub fn errno_of_name(name: &str) -> Option<i32> {
     ERRNOS.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
 }
 
+/// `None` if no operation has this errno.
+pub fn errno_name(errno: i32) -> Option<&'static str> {
+    ERRNOS.iter().find(|(number, _)| *number == errno).map(|(_, name)| *name)
+}
+
+/// All statuses of NFSv4.
+pub(crate) fn statuses() -> impl Iterator<Item = u32> {
+    (1..100).chain(10_001..10_100)
+}
+
 pub(crate) fn possible_results() -> impl Iterator<Item = i64> {
-    (0..100).chain(10_001..10_100).map(|status| -i64::from(errno(status)))
+    std::iter::once(0).chain(statuses()).map(|status| -i64::from(errno(status)))
 }
 
 const ERRNOS: [(i32, &str); 33] = [

@@ -6,7 +6,7 @@ mod truncate;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::operations::number::ACCESS;
+use crate::operations::{self, number::ACCESS};
 use fields::{FieldDecoder, FieldEncoder};
 pub use truncate::truncate_path;
 pub(crate) use truncate::{shorten_path, utf8_prefix};
@@ -204,6 +204,9 @@ pub struct Record<'a> {
     pub certificate: &'a [u8],
 }
 
+/// Types of the kernel's records that have the errno of a system call.
+const HOST_SYSCALL: u16 = 1300;
+const HOST_URINGOP: u16 = 1336;
 /// NFS4ERR_ACCESS (RFC 8881 §15.1).
 const DENIED: u32 = 13;
 pub(crate) const PATH_LEN_MAX: usize = 4096;
@@ -243,6 +246,25 @@ impl<'a> Record<'a> {
             Some(granted) if is_access && requested != 0 && granted & requested == 0 => DENIED,
             _ => self.result,
         }
+    }
+
+    /// The effective status as an errno; 0 for success.
+    pub fn errno(&self) -> i32 {
+        match self.class {
+            Class::Host => self.result as i32,
+            _ => operations::errno(self.status()),
+        }
+    }
+
+    /// `ENOENT`, or the number if the errno has no name here. `None` for success, and if only the
+    /// failure is known.
+    pub fn errno_name(&self) -> Option<String> {
+        let is_known = match self.class {
+            Class::Host => matches!(self.operation, HOST_SYSCALL | HOST_URINGOP),
+            _ => true,
+        };
+        (is_known && self.errno() != 0)
+            .then(|| operations::errno_name(self.errno()).map_or_else(|| self.errno().to_string(), str::to_owned))
     }
 
     /// Truncates long text, and says so in the detail.

@@ -17,6 +17,22 @@ use condition::{Condition, Side, sides};
 use index::{Index, Lookup};
 pub use parse::{Resolve, RuleError};
 
+/// One `-F FIELD` of a rule, for searches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field(Condition);
+
+impl Field {
+    /// Parses `client=10.1.0.0/16`, as after `-F`.
+    pub fn parse(word: &[u8], resolve: &dyn Resolve) -> Result<Field, String> {
+        parse::field(word, resolve).map(Field)
+    }
+
+    /// As in a rule that records.
+    pub fn holds(&self, record: &Record<'_>) -> bool {
+        self.0.holds(record)
+    }
+}
+
 /// The first rule that holds decides.
 #[derive(Debug)]
 pub struct Rules {
@@ -26,6 +42,7 @@ pub struct Rules {
     directories: HashSet<Box<[u8]>>,
     parent_directories: HashSet<Box<[u8]>>,
     recorded: Set,
+    warnings: Vec<RuleError>,
 }
 
 #[derive(Debug)]
@@ -58,7 +75,13 @@ impl Default for Rules {
 impl Rules {
     /// Names may contain any bytes. An error lists every invalid line.
     pub fn parse(text: impl AsRef<[u8]>, resolve: &dyn Resolve) -> Result<Rules, Vec<RuleError>> {
-        Ok(Rules::compile(parse::parse(text.as_ref(), resolve)?))
+        let (rules, warnings) = parse::parse(text.as_ref(), resolve)?;
+        Ok(Rules { warnings, ..Rules::compile(rules) })
+    }
+
+    /// What lines for the kernel have no effect here.
+    pub fn warnings(&self) -> &[RuleError] {
+        &self.warnings
     }
 
     /// One rule that records all operations on files.
@@ -81,6 +104,7 @@ impl Rules {
             parent_directories: HashSet::new(),
             recorded: rules.iter().filter(|rule| rule.always).fold(0, |set, rule| set | rule.operations),
             rules: Vec::new(),
+            warnings: Vec::new(),
         };
         for (rule, condition) in rules.iter().flat_map(|rule| rule.conditions.iter().map(move |condition| (rule, condition))) {
             if let Condition::Path(path) | Condition::Dir(path) = condition {

@@ -17,11 +17,22 @@ pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> Strin
     with_value(record, &json::value(record, boot), host)
 }
 
-/// Below 64 KiB, for a datagram. Truncates long fields, keeps both ends of paths, and sets
+/// At most [`MESSAGE_LEN_MAX`] bytes. Truncates long fields, keeps both ends of paths, and sets
 /// `vouch.truncated`.
 pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
-    let (path, path2) = (shorten_path(record.path, SHORT_LEN_MAX), shorten_path(record.path2, SHORT_LEN_MAX));
-    let cut = |text| utf8_prefix(text, SHORT_LEN_MAX);
+    let mut len_max = SHORT_LEN_MAX;
+    loop {
+        let short = with_short_fields(record, boot, host, len_max);
+        if short.len() <= MESSAGE_LEN_MAX || len_max <= SHORT_LEN_MIN {
+            return short;
+        }
+        len_max /= 2;
+    }
+}
+
+fn with_short_fields(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str, len_max: usize) -> String {
+    let (path, path2) = (shorten_path(record.path, len_max), shorten_path(record.path2, len_max));
+    let cut = |text| utf8_prefix(text, len_max);
     let short = Record {
         principal: cut(record.principal),
         client: cut(record.client),
@@ -31,6 +42,7 @@ pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) ->
         file: cut(record.file),
         key: cut(record.key),
         detail: cut(record.detail),
+        certificate: cut(record.certificate),
         ..record.clone()
     };
     let mut value = json::value(&short, boot);
@@ -39,6 +51,9 @@ pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) ->
 }
 
 const SHORT_LEN_MAX: usize = 512;
+const SHORT_LEN_MIN: usize = 32;
+/// rsyslog splits longer messages unless configured otherwise.
+pub const MESSAGE_LEN_MAX: usize = 8096;
 
 fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> String {
     let is_bad = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
@@ -56,10 +71,21 @@ fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> Str
     }
     let mut out = String::with_capacity(512);
     let _ = write!(out, "<{priority}>1 {time} {host} vouch - {name} - ");
-    // Declares the text as UTF-8 (RFC 5424 §6.4).
-    out.push('\u{feff}');
-    let _ = write!(out, "{value}");
+    push_ascii(&value.to_string(), &mut out);
     out
+}
+
+/// Text in UTF-8 would need a byte order mark (RFC 5424 §6.4), which parsers of JSON do not take.
+fn push_ascii(json: &str, out: &mut String) {
+    for c in json.chars() {
+        if c.is_ascii() {
+            out.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        }
+    }
 }
 
 /// Octet counting: length in bytes, a space, the message.
@@ -75,19 +101,27 @@ mod tests {
 
     #[test]
     fn message_has_rfc_5424_header() {
-        let record = Record { seq: 7, time_ns: 1_500_000_000_123_456_789, operation: 18, result: 13, path: b"/srv/a", ..Record::default() };
+        let record = Record {
+            seq: 7,
+            time_ns: 1_500_000_000_123_456_789,
+            operation: 18,
+            result: 13,
+            path: "/srv/\u{e9}\u{1f512}\"".as_bytes(),
+            ..Record::default()
+        };
         let message = message(&record, None, "nfs 1.example.org");
-        let (head, text) = message.split_once('\u{feff}').unwrap();
+        let (head, text) = message.split_at(message.find('{').unwrap());
         assert_eq!(head, "<108>1 2017-07-14T02:40:00.123456Z nfs1.example.org vouch - OPEN - ");
+        assert!(message.is_ascii(), "{message}");
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
-        assert_eq!((value["event"]["sequence"].as_u64(), &value["file"]["path"]), (Some(7), &"/srv/a".into()));
+        assert_eq!((value["event"]["sequence"].as_u64(), &value["file"]["path"]), (Some(7), &"/srv/\u{e9}\u{1f512}\"".into()));
         assert!(super::message(&Record::default(), None, "").starts_with("<110>1 1970-01-01T00:00:00.000000Z - vouch - "));
     }
 
     #[test]
-    fn short_message_fits_datagram_and_is_marked_truncated() {
+    fn short_message_has_bounded_length_and_is_marked_truncated() {
         let path = [&b"/srv/\xff"[..], &[1; 4080], b"/dir/name"].concat();
-        let long = vec![1; 4096];
+        let long = vec![0xff; 4096];
         for record in [
             Record { seq: 7, path: &path, path2: &path, ..Record::default() },
             Record {
@@ -99,13 +133,15 @@ mod tests {
                 file: &long,
                 key: &long,
                 detail: &long,
+                certificate: &long,
+                transport: Some(2),
                 ..Record::default()
             },
         ] {
             assert!(message(&record, None, "h").len() > 65_507);
             let short = short_message(&record, None, "h");
-            assert!(short.len() < 65_000, "{}", short.len());
-            let value: serde_json::Value = serde_json::from_str(short.split_once('\u{feff}').unwrap().1).unwrap();
+            assert!(short.len() <= MESSAGE_LEN_MAX, "{}", short.len());
+            let value: serde_json::Value = serde_json::from_str(&short[short.find('{').unwrap()..]).unwrap();
             assert_eq!((value["event"]["sequence"].as_u64(), &value["vouch"]["truncated"]), (Some(record.seq), &true.into()));
         }
         assert_eq!(shorten_path(&path, SHORT_LEN_MAX), &b"/srv/.../dir/name"[..]);

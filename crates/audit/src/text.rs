@@ -2,9 +2,12 @@
 //! SYSCALL, SOCKADDR, CWD and PATH lines; refusals USER_AUTH; changes of rules and keys
 //! CONFIG_CHANGE; everything else TRUSTED_APP.
 
+mod host_call;
+
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use crate::host::detail;
 use crate::operations::{self, errno, number, system_call};
 use crate::record::{Act, Class, Flavour, Record, Refusal, access};
 
@@ -13,7 +16,7 @@ pub fn write(record: &Record<'_>, out: &mut String) {
     match record.class {
         Class::Operation => operation(record, out),
         Class::Refusal => refusal(record, out),
-        // The original lines of a host event are not kept.
+        Class::Host if host_call::has_call(record) => host_call::write(record, out),
         Class::Administrative | Class::Gap | Class::Host => administrative(record, out),
     }
 }
@@ -112,31 +115,38 @@ fn equivalent_call(record: &Record<'_>) -> (u32, [String; 2]) {
 }
 
 fn vouch_fields(record: &Record<'_>, out: &mut String) {
-    let _ = write!(out, " flavour={} minor={}", record.flavour.name(), record.minor);
+    let _ = write!(out, " flavour={} minor=\"{}\"", record.flavour.name(), record.minor);
     for (name, text) in [("principal", record.principal), ("export", record.export), ("client", record.client), ("why", record.detail)] {
         if !text.is_empty() {
             out.push(' ');
             field(out, name, text);
         }
     }
+    own_fields(record, out);
+}
+
+/// Numbers are in quotes or begin with 0x: laurel takes bare values of unknown fields with an even
+/// count of digits for hexadecimal text.
+fn own_fields(record: &Record<'_>, out: &mut String) {
     if let Some(enctype) = record.enctype {
-        let _ = write!(out, " enctype={enctype}");
+        let _ = write!(out, " enctype=\"{enctype}\"");
     }
     if let Some(xprtsec) = record.xprtsec() {
         let _ = write!(out, " xprtsec={xprtsec}");
     }
     if !record.fingerprint.is_empty() {
-        out.push_str(" fingerprint=");
-        hex(out, record.fingerprint);
+        quoted_hex(out, "fingerprint", record.fingerprint);
     }
     if !record.certificate.is_empty() {
         out.push(' ');
-        field(out, "certificate", record.certificate);
+        message_field(out, "certificate", record.certificate);
     }
     if !record.file.is_empty() {
         // ausearch would read `file` as a path.
-        out.push_str(" fileid=");
-        hex(out, record.file);
+        quoted_hex(out, "fileid", record.file);
+    }
+    if let Some(mode) = record.mode {
+        let _ = write!(out, " setmode=\"{mode:04o}\"");
     }
     for (name, bits) in [("asked", record.requested), ("granted", record.granted)] {
         if let Some(bits) = bits {
@@ -154,67 +164,92 @@ fn vouch_fields(record: &Record<'_>, out: &mut String) {
     ];
     for (name, number) in numbers {
         if let Some(number) = number {
-            let _ = write!(out, " {name}={number}");
+            let _ = write!(out, " {name}=\"{number}\"");
         }
     }
     if record.status() != 0 {
-        let _ = write!(out, " status={}", record.status());
+        let _ = write!(out, " status=\"{}\"", record.status());
     }
+}
+
+fn quoted_hex(out: &mut String, name: &str, bytes: &[u8]) {
+    let _ = write!(out, " {name}=\"");
+    hex(out, bytes);
+    out.push('"');
 }
 
 fn refusal(record: &Record<'_>, out: &mut String) {
     head(record, "USER_AUTH", out);
     let uid = id(record.uid);
-    let _ = write!(out, "pid=0 uid={uid} auid={uid} ses=4294967295 msg='op=");
+    let (pid, auid) = (record.pid.unwrap_or(0), id(record.auid()));
+    let _ = write!(out, "pid={pid} uid={uid} auid={auid} ses=4294967295 msg='op=");
     out.push_str(Refusal::from_number(record.operation).map_or("refused", Refusal::name));
     out.push(' ');
     message_field(out, "acct", if record.principal.is_empty() { b"?" } else { record.principal });
     out.push_str(" exe=\"/usr/bin/vouch\" ");
     host_and_address(record, out);
     // Before all fields that a user can choose, as in kernel messages.
-    let _ = write!(out, " terminal=nfs res=failed flavour={}", record.flavour.name());
+    out.push_str(" terminal=nfs res=failed");
     message_texts(record, out);
     out.push_str("'\n");
 }
 
 fn administrative(record: &Record<'_>, out: &mut String) {
+    let detail = match record.class {
+        Class::Host => detail::parse(record.detail),
+        _ => Vec::new(),
+    };
+    let of_detail = |wanted: &str| detail.iter().find(|(name, _)| *name == wanted.as_bytes()).map(|(_, value)| &value[..]);
     let act = Act::from_number(record.operation).filter(|_| record.class == Class::Administrative);
     let uid = id(record.uid);
     let failed = record.class == Class::Gap || record.result != 0;
     if let Some(act @ (Act::Rules | Act::TurnedDown | Act::Key)) = act {
         // `aureport --config` lists this type.
         head(record, "CONFIG_CHANGE", out);
-        let _ = write!(out, "auid={uid} ses=4294967295 op={} key=(null) list=4 res={}", act.name(), u8::from(!failed));
+        let auid = id(record.auid());
+        let _ = write!(out, "auid={auid} ses=4294967295 op={} key=(null) list=4 res={}", act.name(), u8::from(!failed));
+        let _ = write!(out, " uid={uid} pid={} ", record.pid.unwrap_or(0));
+        host_and_address(record, out);
         message_texts(record, out);
         out.push('\n');
         return;
     }
-    head(record, "TRUSTED_APP", out);
-    let _ = write!(out, "pid=0 uid={uid} auid={uid} ses=4294967295 msg='op=");
+    let event = match record.class {
+        Class::Host => crate::host::record_type_name(record.operation),
+        _ => None,
+    };
+    // Messages of programs have this form under their own types; other lines of the kernel do not.
+    head(record, event.filter(|_| HOST_MESSAGES.contains(&record.operation)).unwrap_or("TRUSTED_APP"), out);
+    let (pid, auid) = (record.pid.unwrap_or(0), id(record.auid()));
+    let session = of_detail("ses").and_then(number).unwrap_or(u32::MAX);
+    let _ = write!(out, "pid={pid} uid={uid} auid={auid} ses={session} msg='op=");
     match record.class {
         Class::Gap => out.push_str("gap"),
-        Class::Host => match crate::host::record_type_name(record.operation) {
+        Class::Host => match event {
             Some(name) => out.push_str(name),
             None => drop(write!(out, "host-{}", record.operation)),
         },
-        _ => out.push_str(act.map_or("act", Act::name)),
+        _ => match act {
+            Some(act) => out.push_str(act.name()),
+            None => drop(write!(out, "act-{}", record.operation)),
+        },
     }
-    out.push_str(" exe=\"/usr/bin/vouch\" ");
+    out.push(' ');
+    if let Some(account) = of_detail("acct") {
+        message_field(out, "acct", account);
+        out.push(' ');
+    }
+    message_field(out, "exe", if record.class == Class::Host { of_detail("exe").unwrap_or(b"?") } else { b"/usr/bin/vouch" });
+    out.push(' ');
     host_and_address(record, out);
     let _ = write!(out, " terminal=? res={}", if failed { "failed" } else { "success" });
-    if let Some(lost) = record.gap {
-        let _ = write!(out, " lost={lost}");
-    }
     message_texts(record, out);
     out.push_str("'\n");
 }
 
 /// `ausearch -hn` matches only `hostname` if present, and SYSCALL events carry the address.
 fn host_and_address(record: &Record<'_>, out: &mut String) {
-    let name = std::str::from_utf8(record.client)
-        .ok()
-        .filter(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte)));
-    match (record.address, name) {
+    match (record.address, plain_client(record)) {
         (Some(address), name) => {
             let address = address.to_canonical();
             let _ = write!(out, "hostname={address} addr={address}");
@@ -229,14 +264,44 @@ fn host_and_address(record: &Record<'_>, out: &mut String) {
 }
 
 fn message_texts(record: &Record<'_>, out: &mut String) {
-    for (name, text) in [("path", record.path), ("export", record.export), ("why", record.detail)] {
+    let _ = write!(out, " flavour={} minor=\"{}\"", record.flavour.name(), record.minor);
+    // `acct` has the principal of a refusal.
+    let principal = if record.class == Class::Refusal { b"" } else { record.principal };
+    let client = if plain_client(record).is_none() { record.client } else { b"" };
+    for (name, text) in [
+        ("principal", principal),
+        ("client", client),
+        ("path", record.path),
+        ("to", record.path2),
+        ("rule", record.key),
+        ("export", record.export),
+        ("why", record.detail),
+    ] {
         if !text.is_empty() {
             out.push(' ');
             message_field(out, name, text);
         }
     }
+    for (name, number) in [("gid", record.gid), ("port", record.port.map(u32::from))] {
+        if let Some(number) = number {
+            let _ = write!(out, " {name}=\"{number}\"");
+        }
+    }
+    own_fields(record, out);
 }
 
+/// A name that can stand unquoted.
+fn plain_client<'a>(record: &Record<'a>) -> Option<&'a str> {
+    let is_plain = |name: &&str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte));
+    std::str::from_utf8(record.client).ok().filter(is_plain)
+}
+
+fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Types of messages of user space (linux/audit.h).
+const HOST_MESSAGES: std::ops::Range<u16> = 1100..1200;
 fn message_field(out: &mut String, name: &str, text: &[u8]) {
     let _ = write!(out, "{name}=");
     if text.contains(&b'\'') { hex(out, text) } else { value(out, text) }
@@ -322,7 +387,8 @@ mod tests {
         assert!(lines[0].starts_with("type=SYSCALL "));
         assert!(lines[0].contains(" syscall=257 success=no exit=-13 "));
         assert!(
-            lines[0].ends_with(" key=\"k\" op=open flavour=krb5p minor=0 principal=\"alice@EXAMPLE.ORG\" export=\"/srv\" status=13"),
+            lines[0]
+                .ends_with(" key=\"k\" op=open flavour=krb5p minor=\"0\" principal=\"alice@EXAMPLE.ORG\" export=\"/srv\" status=\"13\""),
             "{}",
             lines[0]
         );
@@ -347,7 +413,7 @@ mod tests {
         let of = |operation, requested| {
             let mut out = String::new();
             write(&Record { operation, requested: Some(requested), file: &[0xab], ..record() }, &mut out);
-            assert!(out.contains(" fileid=AB ") && !out.contains(" file="), "{out}");
+            assert!(out.contains(" fileid=\"AB\" ") && !out.contains(" file="), "{out}");
             let field = |name: &str| out.split_once(name).unwrap().1.split(' ').next().unwrap().to_owned();
             (field(" syscall="), field(" a2="))
         };

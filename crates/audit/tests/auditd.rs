@@ -5,6 +5,7 @@ use std::process::Command;
 
 use vouch_audit::operations::number;
 use vouch_audit::record::{Act, Refusal, access};
+use vouch_audit::rules::{Resolve, Rules};
 use vouch_audit::{Class, Flavour, Record, text};
 
 fn records() -> Vec<Record<'static>> {
@@ -42,8 +43,64 @@ fn records() -> Vec<Record<'static>> {
             detail: b"less is recorded than before",
             ..base.clone()
         },
-        Record { seq: 7, class: Class::Administrative, operation: Act::Rules as u16, uid: Some(0), detail: b"3 rules", ..base },
+        Record { seq: 7, class: Class::Administrative, operation: Act::Rules as u16, uid: Some(0), detail: b"3 rules", ..base.clone() },
+        Record {
+            seq: 8,
+            class: Class::Host,
+            operation: 1300,
+            flavour: Flavour::Local,
+            principal: b"",
+            address: None,
+            client: b"web1",
+            export: b"",
+            path: b"/etc/old name",
+            path2: b"/etc/new",
+            file: b"fe:00:4711",
+            key: b"etc",
+            detail: b"syscall=renameat2 number=316 arch=c000003e ses=3 comm=\"my mv\" exe=/usr/bin/mv",
+            pid: Some(77),
+            ..base.clone()
+        },
+        Record {
+            seq: 9,
+            class: Class::Host,
+            operation: 1112,
+            flavour: Flavour::Local,
+            principal: b"",
+            export: b"",
+            client: b"web1",
+            detail: b"op=login acct=bob exe=/usr/sbin/sshd",
+            ..base
+        },
     ]
+}
+
+/// Lines of auditd's own rule files that have no meaning here.
+const WITHOUT_MEANING: [&str; 2] = ["10-no-audit.rules", "32-power-abuse.rules"];
+
+struct Users;
+
+impl Resolve for Users {
+    fn user(&self, _: &str) -> Option<u32> {
+        Some(1)
+    }
+
+    fn group(&self, _: &str) -> Option<u32> {
+        Some(1)
+    }
+}
+
+#[test]
+fn rule_files_of_auditd_load() {
+    for directory in ["/usr/share/doc/auditd/examples/audit-rules", "/usr/share/doc/auditd/examples/rules"] {
+        for file in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".rules") {
+                let rules = Rules::parse(std::fs::read(file.path()).unwrap(), &Users);
+                assert_eq!(rules.is_err(), WITHOUT_MEANING.contains(&&*name), "{name}: {rules:?}");
+            }
+        }
+    }
 }
 
 fn run(log: &Path, program: &str, args: &[&str]) -> Option<String> {
@@ -72,15 +129,29 @@ fn ausearch_and_aureport_find_the_written_records() {
     assert!(by_file.contains("principal"), "{by_file}");
     let events = |args: &[&str]| -> Vec<u32> {
         let found = search(args).unwrap();
-        (1..=7).filter(|seq| found.contains(&format!(":{seq})"))).collect()
+        (1..=9).filter(|seq| found.contains(&format!(":{seq})"))).collect()
     };
     assert_eq!(events(&["-f", "with space"]), [2]);
     assert_eq!(events(&["-f", "/srv/new"]), [3]);
     assert_eq!(events(&["-ua", "4343"]), [2]);
     assert_eq!(events(&["-k", "secret"]), [1]);
     assert_eq!(events(&["-sv", "no"]), [2, 4]);
-    assert_eq!(events(&["-hn", "192.0.2.7"]), [1, 2, 3, 4, 5]);
+    assert_eq!(events(&["-hn", "192.0.2.7"]), [1, 2, 3, 4, 5, 9]);
     assert_eq!(events(&["-m", "USER_AUTH"]), [4]);
+    // An event of a host's kernel.
+    for query in [
+        &["-k", "etc"][..],
+        &["-f", "/etc/new"],
+        &["-f", "/etc/old name"],
+        &["-x", "/usr/bin/mv"],
+        &["-c", "my mv"],
+        &["-sc", "renameat2"],
+        &["-p", "77"],
+        &["--session", "3"],
+    ] {
+        assert_eq!(events(query), [8], "{query:?}");
+    }
+    assert_eq!(events(&["-m", "USER_LOGIN"]), [9]);
     let report = |args: &[&str]| run(&log, "aureport", args).unwrap();
     let files = report(&["--file"]);
     assert!(files.contains("/srv/plain") && files.contains("with space"), "{files}");

@@ -58,7 +58,14 @@ impl Nats {
         }
         // Own threads, because the server needs answers even while nothing is sent.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let client = runtime.block_on(options.connect(target.authority())).map_err(|error| of_connect(&error))?;
+        let connected = runtime.block_on(options.clone().connect(target.authority()));
+        let client = match connected {
+            // A server with `handshake_first` sends nothing before the TLS handshake.
+            Err(error) if target.protocol == Protocol::NatsTls && is_silent(&error) => {
+                runtime.block_on(options.tls_first().connect(target.authority())).map_err(|error| of_connect(&error))?
+            }
+            connected => connected.map_err(|error| of_connect(&error))?,
+        };
         let context = runtime.block_on(async { ContextBuilder::new().timeout(ACKNOWLEDGE).max_ack_inflight(2 * IN_FLIGHT).build(client) });
         Ok(Nats { runtime, context, subject: target.subject.clone(), trail })
     }
@@ -87,6 +94,10 @@ pub(super) fn trail_of(directory: &Path) -> Outcome<String> {
     let header = Segment::open(file).and_then(|segment| segment.frame_at(MAGIC.len() as u64)).at(file.path.display())?;
     let header = Header::decode(&header.1).ok_or_else(|| Failure::input(file.path.display(), "is not a valid segment"))?;
     Ok(data_encoding::HEXLOWER.encode(&header.trail))
+}
+
+fn is_silent(error: &async_nats::ConnectError) -> bool {
+    error.kind() == ConnectErrorKind::TimedOut
 }
 
 fn of_connect(error: &async_nats::ConnectError) -> DeliveryError {

@@ -82,6 +82,11 @@ const CALLS: [(&str, u16, u16, [&str; 2]); 26] = [
     ("removexattrat", 466, 466, ONE),
 ];
 
+/// The number of a call on x86-64.
+pub(crate) fn call_number(name: &str) -> Option<u16> {
+    CALLS.iter().find(|(known, ..)| *known == name).map(|(_, number, ..)| *number).filter(|number| *number != NONE)
+}
+
 /// Empty if nothing is known. If `cwd` is empty, a relative name starts with `/.../`.
 pub(super) fn resolve(cwd: &[u8], name: &[u8]) -> Vec<u8> {
     let is_known = name.starts_with(b"/") || !cwd.is_empty();

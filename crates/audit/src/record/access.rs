@@ -33,6 +33,52 @@ pub const OTHER: u32 = 0x10_0000;
 /// The highest four bits hold the file type that CREATE makes (RFC 8881 §5.8.1.2).
 pub const TYPE_SHIFT: u32 = 28;
 
+const WORDS: [(u32, &str); 15] = [
+    (READ, "read"),
+    (LOOKUP, "lookup"),
+    (MODIFY, "write"),
+    (EXTEND, "append"),
+    (DELETE, "delete"),
+    (EXECUTE, "execute"),
+    (CREATE, "create"),
+    (TRUNCATE, "truncate"),
+    (UNOPENED, "unopened"),
+    (MODE, "mode"),
+    (OWNER, "owner"),
+    (ACL, "acl"),
+    (TIMES, "times"),
+    (OTHER, "other"),
+    (0xf << TYPE_SHIFT, "new"),
+];
+
+/// The bits in words: `read,write,create`. What CREATE makes comes last: `new-directory`.
+pub fn words(bits: u32) -> String {
+    let made = ["", "", "directory", "block-device", "character-device", "symlink", "socket", "fifo"];
+    let mut all: Vec<String> = WORDS[..WORDS.len() - 1].iter().filter(|(bit, _)| bits & bit != 0).map(|(_, word)| (*word).into()).collect();
+    match bits >> TYPE_SHIFT {
+        0 => {}
+        kind => all.push(
+            made.get(kind as usize).filter(|word| !word.is_empty()).map_or_else(|| format!("new-{kind}"), |word| format!("new-{word}")),
+        ),
+    }
+    let known = WORDS.iter().fold(0, |bits, (bit, _)| bits | bit);
+    if bits & !known != 0 {
+        all.push(format!("{:#x}", bits & !known));
+    }
+    if all.is_empty() { "none".into() } else { all.join(",") }
+}
+
+/// The bits of a list of words; `new` stands for any new object of CREATE.
+pub fn parse_words(text: &str) -> Option<u32> {
+    text.split(',').try_fold(0, |bits, word| WORDS.iter().find(|(_, known)| *known == word).map(|(bit, _)| bits | bit))
+}
+
+/// True if `bits` has all that `wanted` names.
+pub(crate) fn includes(bits: u32, wanted: u32) -> bool {
+    let kind = 0xf << TYPE_SHIFT;
+    bits & wanted & !kind == wanted & !kind && (wanted & kind == 0 || bits & kind != 0)
+}
+
 /// True if no bit stands for a change of attributes or a creation.
 pub fn changes_nothing(requested: u32) -> bool {
     requested & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0

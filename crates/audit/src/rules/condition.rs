@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::operations::{errno, number::*};
+use crate::operations::number::*;
 use crate::record::access;
 use crate::{Class, Flavour, Record};
 
@@ -50,6 +50,8 @@ pub(super) enum Condition {
     Success(bool),
     Exit(Compare, i64),
     Perm(u8),
+    /// Any of these bits of [`access`].
+    Requested(u32),
     Principal(bool, Box<[u8]>),
     Network(bool, IpAddr, u8),
     Client(bool, Box<[u8]>),
@@ -156,8 +158,9 @@ impl Condition {
             Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
             Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
             Condition::Success(success) => (record.status() == 0 && record.class != Class::Refusal) == *success,
-            Condition::Exit(compare, exit) => record.class != Class::Refusal && compare.holds(-i64::from(errno(record.status())), *exit),
+            Condition::Exit(compare, exit) => record.class != Class::Refusal && compare.holds(-i64::from(record.errno()), *exit),
             Condition::Perm(wanted) => side.permissions & wanted != 0,
+            Condition::Requested(wanted) => record.requested.unwrap_or(0) & wanted != 0,
             Condition::Principal(equal, pattern) => matches(pattern, record.principal) == *equal,
             Condition::Network(equal, network, bits) => record.address.is_some_and(|address| is_within(address, *network, *bits)) == *equal,
             Condition::Client(equal, pattern) => matches(pattern, record.client) == *equal,

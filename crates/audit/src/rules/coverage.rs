@@ -77,7 +77,7 @@ fn subject(condition: &Condition) -> Subject {
         Condition::Export(..) => Subject::Export,
         Condition::Network(..) => Subject::Address,
         Condition::Flavour(..) => Subject::Flavour,
-        Condition::Success(_) | Condition::Exit(..) | Condition::Perm(_) => Subject::Other,
+        Condition::Success(_) | Condition::Exit(..) | Condition::Perm(_) | Condition::Requested(_) => Subject::Other,
     }
 }
 
@@ -192,10 +192,13 @@ fn sample_addresses(address: IpAddr, bits: u8) -> [IpAddr; EDGES] {
 }
 
 /// Requested and granted access: one pair for each case that rules distinguish.
-const ACCESSES: [(u32, Option<u32>); 6] = [
+const ACCESSES: [(u32, Option<u32>); 9] = [
     (0, None),
     (access::READ, None),
     (access::MODIFY | access::EXTEND | access::TRUNCATE, None),
+    (access::MODIFY | access::EXTEND, None),
+    (access::READ | access::CREATE, None),
+    (access::READ | access::TRUNCATE, None),
     (access::EXECUTE, None),
     (access::READ | access::MODIFY | access::UNOPENED, None),
     (access::READ | access::LOOKUP, Some(0)),

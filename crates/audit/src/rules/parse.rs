@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use super::Rule;
 use super::condition::{Compare, Condition, PERM_ATTRIBUTES, PERM_EXECUTE, PERM_READ, PERM_WRITE, UNSET};
 use crate::Flavour;
-use crate::operations::{errno_of_name, file_operations, parse_operations, possible_results, serves_other_calls};
+use crate::operations::{errno_of_name, file_operations, is_without_files, parse_operations, possible_results, serves_other_calls};
+use crate::record::access;
 
 /// Looks up names of users and groups in rules.
 pub trait Resolve {
@@ -26,15 +27,51 @@ pub struct RuleError {
     pub reason: String,
 }
 
-pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec<RuleError>> {
-    let (mut rules, mut errors) = (Vec::new(), Vec::new());
+/// The rules, and warnings.
+pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<(Vec<Rule>, Vec<RuleError>), Vec<RuleError>> {
+    let (mut rules, mut warnings, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
-        match words(line).and_then(|words| rule(&words, resolve)) {
+        let told = |reason| RuleError { line: index + 1, reason };
+        let words = match words(line) {
+            Ok(words) => words,
+            Err(reason) => {
+                errors.push(told(reason));
+                continue;
+            }
+        };
+        if let Some(why) = is_for_kernel(&words) {
+            warnings.push(told(why));
+            continue;
+        }
+        match rule(&words, resolve, &mut |reason| warnings.push(told(reason))) {
             Ok(rule) => rules.extend(rule),
-            Err(reason) => errors.push(RuleError { line: index + 1, reason }),
+            Err(reason) => errors.push(told(reason)),
         }
     }
-    if errors.is_empty() { Ok(rules) } else { Err(errors) }
+    if errors.is_empty() { Ok((rules, warnings)) } else { Err(errors) }
+}
+
+/// Why the line has no effect here. Rule sets for the kernel are full of such lines.
+fn is_for_kernel(words: &[Vec<u8>]) -> Option<String> {
+    let first = std::str::from_utf8(words.first()?).ok()?;
+    if matches!(first, "-b" | "-f" | "-r" | "-e" | "-c" | "-i" | "--backlog_wait_time" | "--loginuid-immutable") {
+        return Some(format!("{first} configures the kernel and has no effect here; see --audit-policy"));
+    }
+    let values =
+        |option: &'static [u8]| words.windows(2).filter(move |pair| pair[0] == option).map(|pair| String::from_utf8_lossy(&pair[1]));
+    if values(b"-a").any(|list| matches!(&*list, "never,filesystem" | "filesystem,never")) {
+        return Some("kernel file systems are not recorded here anyway".into());
+    }
+    let calls: Vec<String> = values(b"-S").flat_map(|list| list.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
+    let all_without = !calls.is_empty() && calls.iter().all(|call| is_without_files(call));
+    all_without.then(|| format!("{} has no equivalent here, so the rule selects nothing", calls.join(",")))
+}
+
+pub(super) fn field(word: &[u8], resolve: &dyn Resolve) -> Result<Condition, String> {
+    let mut draft = Draft::default();
+    draft.field(word, resolve)?;
+    let condition = draft.perm.map(Condition::Perm).or_else(|| draft.conditions.pop());
+    condition.ok_or_else(|| "selects nothing in a search".into())
 }
 
 fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
@@ -70,9 +107,10 @@ struct Draft {
     conditions: Vec<Condition>,
     perm: Option<u8>,
     keys: Vec<Vec<u8>>,
+    flag_arguments: Vec<String>,
 }
 
-fn rule(words: &[Vec<u8>], resolve: &dyn Resolve) -> Result<Option<Rule>, String> {
+fn rule(words: &[Vec<u8>], resolve: &dyn Resolve, warn: &mut dyn FnMut(String)) -> Result<Option<Rule>, String> {
     let mut words = words.iter();
     let mut draft = Draft::default();
     let mut clears = false;
@@ -91,21 +129,17 @@ fn rule(words: &[Vec<u8>], resolve: &dyn Resolve) -> Result<Option<Rule>, String
             "-k" => draft.keys.push(value("a key")?.to_owned()),
             "-S" => {
                 let names = text(value("operations")?)?;
-                draft.operations(names)?;
+                draft.operations(names);
                 draft.names.extend(names.split(',').map(str::to_owned));
             }
             "-F" => draft.field(value("a field")?, resolve)?,
             "-D" => clears = true,
             "-C" => return Err("-C is not supported: it compares kernel fields that NFS operations do not have".into()),
-            "-b" | "-f" | "-r" | "-e" | "--backlog_wait_time" | "--loginuid-immutable" => {
-                return Err(format!(
-                    "{word} configures the kernel; to choose what happens when records cannot be written, use --audit-policy"
-                ));
-            }
             "-W" | "-d" => return Err(format!("{word} is not supported: a reload replaces all rules")),
             other => return Err(format!("unknown option {other}")),
         }
     }
+    draft.check_names(warn)?;
     draft.finish(clears)
 }
 
@@ -141,16 +175,58 @@ impl Draft {
         set_once(&mut self.perm, bits, "permissions are given twice")
     }
 
-    fn operations(&mut self, text: &str) -> Result<(), String> {
-        for name in text.split(',') {
-            let set =
-                parse_operations(name).ok_or_else(|| format!("{name} is neither an NFS operation nor a system call that maps to one"))?;
-            *self.operations.get_or_insert(0) |= set;
+    fn operations(&mut self, text: &str) {
+        *self.operations.get_or_insert(0) |= text.split(',').filter_map(parse_operations).fold(0, |all, set| all | set);
+    }
+
+    /// Rule sets grow with each kernel: an unknown call beside known ones is a warning.
+    fn check_names(&self, warn: &mut dyn FnMut(String)) -> Result<(), String> {
+        let unknown: Vec<&str> = self.names.iter().map(String::as_str).filter(|name| parse_operations(name).is_none()).collect();
+        let text = || format!("{} is neither an NFS operation nor a system call that maps to one", unknown.join(","));
+        match unknown.len() {
+            0 => Ok(()),
+            count if count == self.names.len() => Err(text()),
+            _ => {
+                warn(text());
+                Ok(())
+            }
         }
+    }
+
+    /// `a2&0100` of openat: flags of the open.
+    fn flags(&mut self, field: &str, word: &[u8]) -> Result<(), String> {
+        let digits = word.get(field.len()..).and_then(|rest| rest.strip_prefix(b"&")).filter(|digits| !digits.starts_with(b"="));
+        let flags = digits.and_then(|digits| number(text(digits).ok()?));
+        let flags = flags.ok_or_else(|| format!("{field} is supported for flags of open only, for example a2&0100"))?;
+        let mut requested = 0;
+        for (flag, bits) in [(0o3, access::MODIFY | access::EXTEND), (0o100, access::CREATE), (0o1000, access::TRUNCATE)] {
+            requested |= if flags & flag == 0 { 0 } else { bits };
+        }
+        if requested == 0 || flags & !0o1103 != 0 {
+            return Err(format!("{field} selects flags that operations do not have: use O_WRONLY, O_RDWR, O_CREAT and O_TRUNC (01103)"));
+        }
+        self.flag_arguments.push(field.to_owned());
+        self.conditions.push(Condition::Requested(requested));
         Ok(())
     }
 
+    fn check_flags(&self) -> Result<(), String> {
+        let argument = |call: &str| match call {
+            "open" => Some("a1"),
+            "openat" | "open_by_handle_at" => Some("a2"),
+            _ => None,
+        };
+        let is_wrong = |field: &String| self.names.is_empty() || self.names.iter().any(|name| argument(name) != Some(field));
+        match self.flag_arguments.iter().find(|field| is_wrong(field)) {
+            Some(field) => Err(format!("{field} is supported as the flags of open (a1), openat and open_by_handle_at (a2) only")),
+            None => Ok(()),
+        }
+    }
+
     fn field(&mut self, word: &[u8], resolve: &dyn Resolve) -> Result<(), String> {
+        if let Some(argument) = ["a0", "a1", "a2", "a3"].into_iter().find(|argument| word.starts_with(argument.as_bytes())) {
+            return self.flags(argument, word);
+        }
         let (field, compare, bytes) = split(word)?;
         let equality = || match compare {
             Compare::Equal => Ok(true),
@@ -210,6 +286,7 @@ impl Draft {
             let empty = self.conditions.is_empty() && self.keys.is_empty() && self.perm.is_none() && self.operations.is_none();
             return if empty { Ok(None) } else { Err("a rule requires -a or -w".into()) };
         };
+        self.check_flags()?;
         if clears {
             return Err("-D must be the only option on its line".into());
         }
@@ -273,6 +350,15 @@ fn split(word: &[u8]) -> Result<(&str, Compare, &[u8]), String> {
     let found = known.iter().find_map(|(text, compare)| rest.strip_prefix(*text).map(|value| (*compare, value)));
     let (compare, value) = found.ok_or_else(|| format!("{}: unknown operator: use =, !=, <, <=, > or >=", shown()))?;
     if value.is_empty() { Err(format!("{field} has no value")) } else { Ok((field, compare, value)) }
+}
+
+/// As strtoul(3) with base 0.
+fn number(text: &str) -> Option<u32> {
+    match (text.strip_prefix("0x"), text.strip_prefix('0').filter(|octal| !octal.is_empty())) {
+        (Some(hexadecimal), _) => u32::from_str_radix(hexadecimal, 16).ok(),
+        (None, Some(octal)) => u32::from_str_radix(octal, 8).ok(),
+        (None, None) => text.parse().ok(),
+    }
 }
 
 fn path(word: &[u8]) -> Result<Box<[u8]>, String> {

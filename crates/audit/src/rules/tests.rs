@@ -95,11 +95,55 @@ fn fields_compare_with_all_operators() {
 
 #[test]
 fn unsupported_lines_are_rejected_with_line_number() {
-    let text = "-w /ok\n-a always,task\n-S open\n-a always,exit -F inode=3\n-w relative\n-a always,exit -S execve\n-b 8192\n-w /x -p rq\n-a always,exit -F uid=nobody-here\n-a always\n-w \"/x\n-a always,exit -F path>/x\n-a always,exit -F a0&2\n-w /a -w /b\n-a always,exit -F success=2\n-z\n-W /x\n-a always,exit -C uid!=euid\n-k\n-D -w /x\n";
+    let text = "-w /ok\n-a always,task\n-S open\n-a always,exit -F inode=3\n-w relative\n-a always,exit -S opne\n-z\n-w /x -p rq\n-a always,exit -F uid=nobody-here\n-a always\n-w \"/x\n-a always,exit -F path>/x\n-a always,exit -F a0&2\n-w /a -w /b\n-a always,exit -F success=2\n-z\n-W /x\n-a always,exit -C uid!=euid\n-k\n-D -w /x\n";
     let errors = Rules::parse(text, &TestResolver).unwrap_err();
     let lines: Vec<usize> = errors.iter().map(|error| error.line).collect();
     assert_eq!(lines, (2..=20).collect::<Vec<_>>(), "{errors:#?}");
     assert!(errors[0].to_string().starts_with("line 2: unknown list task"));
+}
+
+#[test]
+fn rules_of_audit_4_2_select_what_they_name() {
+    const OPENED: u32 = access::MODIFY | access::EXTEND;
+    let text = "-D\n-b 8192\n--backlog_wait_time 60000\n-f 1\n--loginuid-immutable\n-a never,filesystem -F fstype=tracefs\n\
+        -a always,exit -F arch=b64 -S adjtimex,settimeofday -F key=time-change\n\
+        -a always,exit -F arch=b64 -S clone -F a0&0x7C020000 -F key=container-create\n\
+        -a always,exit -F arch=b64 -S execve -C uid!=euid -F euid=0 -F key=elevated\n\
+        -a always,exit -F arch=b64 -S openat,open_by_handle_at -F a2&0100 -F key=create\n\
+        -a always,exit -F arch=b64 -S open -F a1&01003 -F key=modify\n\
+        -a always,exit -S chmod,setxattr,setxattrat,removexattrat,file_setattr,call_of_tomorrow -F key=perm\n";
+    let rules = rules(text);
+    let warned: Vec<usize> = rules.warnings().iter().map(|warning| warning.line).collect();
+    assert_eq!(warned, [2, 3, 4, 5, 6, 7, 8, 9, 12]);
+    let of = |operation, requested| key(&rules, &Record { operation, requested: Some(requested), ..open(b"/srv/a") });
+    for (operation, requested, wanted) in [
+        (OPEN, OPENED | access::CREATE, Some("create")),
+        (OPEN, access::READ | access::CREATE, Some("create")),
+        (OPEN, OPENED, Some("modify")),
+        (OPEN, access::READ | access::TRUNCATE, Some("modify")),
+        (OPEN, access::READ, None),
+        (SETXATTR, 0, Some("perm")),
+        (REMOVEXATTR, 0, Some("perm")),
+        (SETATTR, 0, Some("perm")),
+        (GETXATTR, 0, None),
+    ] {
+        assert_eq!(of(operation, requested).as_deref(), wanted, "{operation} {requested:#x}");
+    }
+    for call in ["getxattrat", "listxattrat", "file_getattr", "open_by_handle_at", "name_to_handle_at"] {
+        assert!(Rules::parse(format!("-a always,exit -S {call}"), &TestResolver).is_ok(), "{call}");
+    }
+    for line in [
+        "-a never,exit -S open_by_handle_at",
+        "-a never,exit -S file_setattr",
+        "-a always,exit -S call_of_tomorrow",
+        "-a always,exit -S openat -F a1&0100",
+        "-a always,exit -S openat -F a2&02000",
+        "-a always,exit -S openat -F a2=0100",
+        "-a always,exit -S fchmodat -F a2&0111",
+        "-a always,exit -F a2&0100",
+    ] {
+        assert!(Rules::parse(line, &TestResolver).is_err(), "{line}");
+    }
 }
 
 #[test]

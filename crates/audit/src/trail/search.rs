@@ -11,7 +11,8 @@ use super::{FileHistory, Segment, SegmentFile, segments};
 use crate::Record;
 use crate::frame::{FrameError, Kind, parse};
 use crate::operations::{self, Set};
-use crate::record::{Class, RecordError};
+use crate::record::{Class, RecordError, access};
+use crate::rules::Field;
 
 /// Results of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +21,10 @@ pub enum Outcome {
     Success,
     /// Includes refusals and gaps.
     Failure,
-    /// This nfsstat4 or errno.
+    /// This nfsstat4.
     Is(u32),
+    /// A failure with this errno, which several nfsstat4 stand for.
+    Errno(i32),
 }
 
 /// Equivalent spellings of a name; any of them matches.
@@ -62,6 +65,10 @@ pub struct Query {
     pub names: Option<FileHistory>,
     /// Path in renames, links and removals.
     pub moved: Vec<u8>,
+    /// As in rules. Not indexed.
+    pub fields: Vec<Field>,
+    /// All of these bits of [`crate::record::access`] were requested. Not indexed.
+    pub access: u32,
 }
 
 impl Query {
@@ -86,6 +93,8 @@ impl Query {
             && (self.below.is_empty() || self.below.iter().any(|below| is_below(below, record.path) || is_below(below, record.path2)))
             && (self.moved.is_empty() || (is_named(&self.moved) && super::file_history::is_move(record)))
             && self.names.as_ref().is_none_or(|names| names.contains(record))
+            && self.fields.iter().all(|field| field.holds(record))
+            && access::includes(record.requested.unwrap_or(0), self.access)
     }
 
     fn terms(&self) -> Vec<Terms> {
@@ -114,6 +123,12 @@ impl Query {
         if let Some(Outcome::Is(result)) = self.outcome.filter(|outcome| *outcome != Outcome::Is(0)) {
             all.push(one(Term::Result, &result.to_le_bytes()));
         }
+        if let Some(Outcome::Errno(errno)) = self.outcome {
+            let of_errno = operations::statuses().filter(|status| operations::errno(*status) == errno);
+            // Events of hosts have the errno itself.
+            let results = of_errno.chain([errno.unsigned_abs()]);
+            all.push(results.map(|result| (Term::Result, result.to_le_bytes().to_vec())).collect());
+        }
         all.retain(|terms: &Terms| !terms.is_empty());
         all
     }
@@ -128,6 +143,7 @@ impl Outcome {
             Outcome::Success => !failed,
             Outcome::Failure => failed,
             Outcome::Is(result) => record.status() == result,
+            Outcome::Errno(errno) => record.errno() == errno,
         }
     }
 }

@@ -325,7 +325,13 @@ impl Verifier<'_> {
         );
         check(self.chain.is_none_or(|chain| chain.0 == header.previous), "the chain does not continue from the previous segment");
         check(self.next_seq.is_none_or(|next| next == header.first_seq), "the sequence numbers do not continue from the previous segment");
-        check(self.key.is_none_or(|key| key == (header.epoch, header.public)), "the header names another key than the previous seal");
+        // Usually the wrong public key was given: that is the first thing to know.
+        let is_other_start = first && self.trust.public.is_some_and(|public| public != header.public);
+        check(!is_other_start, OTHER_START);
+        check(
+            is_other_start || self.key.is_none_or(|key| key == (header.epoch, header.public)),
+            "the header names another key than the previous seal",
+        );
         if wrong.is_empty() {
             if self.report.public.is_none() {
                 self.report.public = Some(header.public);
@@ -426,6 +432,7 @@ impl Verifier<'_> {
         {
             let description = match seal.epoch > epoch && seal.trail == trail {
                 true => format!("seals {epoch} to {} are missing", seal.epoch - 1),
+                false if seal.epoch == 0 && self.trust.public.is_some_and(|public| public != seal.public) => OTHER_START.into(),
                 false => "the seal is signed by another key than the previous seal names".into(),
             };
             self.fault(if seal.epoch > epoch { FaultKind::Removed } else { FaultKind::Forged }, at, seq, description);
@@ -442,4 +449,6 @@ impl Verifier<'_> {
     }
 }
 
+const OTHER_START: &str =
+    "the trail begins with another key than the given one: the public key belongs to another trail, or this trail was put in its place";
 const SEQ_JUMP_MAX: u64 = 1 << 32;

@@ -103,6 +103,9 @@ fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<Vec<u8>>), TrailErr
     let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     let parsed = Rules::parse(&text, &System);
     let rules = parsed.map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")))?;
+    for warning in rules.warnings() {
+        tracing::warn!(rules = %path.display(), "{warning}");
+    }
     Ok((rules, Some(text)))
 }
 
