@@ -88,7 +88,7 @@ fn search_selects_records_by_each_criterion() {
     }
     assert_eq!(world.run_ok(["audit", "search", "trail", "--uid", "1000", "--count"]), "202\n");
     let text = world.run_ok(["audit", "search", "trail", "--path", "/srv/7"]);
-    assert!(text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" read=4096 minor=0 boot=1a1a1a1a-1a1a-"), "{text}");
+    assert!(text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" export=\"/srv\" uid=1000 read=4096 minor=0 boot=1a1a1a1a-1a1a-"), "{text}");
     assert_eq!(search(&["-n", "1"])[0]["host"]["boot"]["id"], "1a1a1a1a-1a1a-1a1a-1a1a-1a1a1a1a1a1a");
     assert_eq!((search(&["--auid", "1000"]).len(), search(&["--auid", "1001"]).len()), (202, 0));
     world.run_err(2, ["audit", "search", "trail", "--renames"]);
@@ -152,7 +152,7 @@ fn gap_records_count_as_failures() {
     let failed = json_lines(&world.run_ok(["audit", "search", "trail", "--result", "failure", "--newest", "-n", "1", "--json"]));
     assert_eq!((&failed[0]["event"]["action"], &failed[0]["event"]["outcome"]), (&"gap".into(), &"failure".into()));
     assert_eq!(world.run_ok(["audit", "search", "trail", "--result", "success", "--class", "gap", "--count"]), "0\n");
-    assert!(world.run_ok(["audit", "search", "trail", "--class", "gap"]).contains(" gap failed(0) lost=9"));
+    assert!(world.run_ok(["audit", "search", "trail", "--class", "gap"]).contains(" gap failed lost=9"));
     assert!(world.run_ok(["audit", "report", "trail"]).contains("203 records, 101 failures, 9 lost"));
 }
 
