@@ -34,6 +34,8 @@ pub(crate) enum Word {
     /// From a worker: it cannot. The text says why.
     Refused,
     Unmount,
+    /// To a worker: show the newest revision, and answer on the descriptor.
+    Refresh,
     /// To a stopped worker: end, another one serves.
     End,
     /// To the next program of the supervisor, with the device, the journal, the worker's link, and
@@ -41,7 +43,7 @@ pub(crate) enum Word {
     Supervise,
 }
 
-const WORDS: [(Word, &str); 15] = [
+const WORDS: [(Word, &str); 16] = [
     (Word::Start, "start"),
     (Word::Mounted, "mounted"),
     (Word::Prepare, "prepare"),
@@ -55,6 +57,7 @@ const WORDS: [(Word, &str); 15] = [
     (Word::Serving, "serving"),
     (Word::Refused, "refused"),
     (Word::Unmount, "unmount"),
+    (Word::Refresh, "refresh"),
     (Word::End, "end"),
     (Word::Supervise, "supervise"),
 ];

@@ -22,8 +22,8 @@ use vouch_daemon::{interrupt, log_output};
 
 use crate::configuration_copy::ConfigurationCopy;
 use crate::link::{Link, Message, Word};
+use crate::request_socket;
 use crate::role::{Role, arguments_with};
-use crate::upgrade_socket;
 use crate::worker_process::{Refusal, WorkerProcess, ended, was_killed};
 
 /// The command whose processes are supervised.
@@ -53,14 +53,14 @@ struct Supervisor {
     device: Option<OwnedFd>,
     worker: WorkerProcess,
     signals: UnixStream,
-    requests: Option<UpgradeSocket>,
+    requests: Option<RequestSocket>,
     /// Whether standard error belongs to a command that has ended.
     is_detached: bool,
     /// When workers were killed, the latest last.
     deaths: Vec<Instant>,
 }
 
-struct UpgradeSocket {
+struct RequestSocket {
     listener: UnixListener,
     path: PathBuf,
 }
@@ -104,8 +104,8 @@ impl Supervisor {
         }
         let signals = signals().at("signals")?;
         let worker = WorkerProcess { pid, link: Link::from_descriptor(worker) };
-        let path = upgrade_socket::path(&std::env::var(DEVICE_VARIABLE).unwrap_or_default()).ok();
-        let requests = descriptors.next().zip(path).map(|(listener, path)| UpgradeSocket { listener: listener.into(), path });
+        let path = request_socket::path(&std::env::var(DEVICE_VARIABLE).unwrap_or_default()).ok();
+        let requests = descriptors.next().zip(path).map(|(listener, path)| RequestSocket { listener: listener.into(), path });
         Ok(Self {
             program,
             arguments,
@@ -172,6 +172,11 @@ impl Supervisor {
                         self.worker.kill(if i32::from(signal) == SIGINT { Signal::INT } else { Signal::TERM });
                     }
                 }
+                Event::Request(mut stream) if request_socket::is_refresh(&stream) => {
+                    if self.worker.link.send(Word::Refresh, "", &[stream.as_fd()]).is_err() {
+                        let _ = stream.write_all(b"refused the mount's process is being replaced; try again\n");
+                    }
+                }
                 Event::Request(mut stream) => {
                     let replaced = self.upgrade();
                     let answer = match &replaced {
@@ -189,8 +194,8 @@ impl Supervisor {
     }
 
     fn listen(&mut self, device: &str) {
-        match upgrade_socket::listen(device) {
-            Ok((listener, path)) => self.requests = Some(UpgradeSocket { listener, path }),
+        match request_socket::listen(device) {
+            Ok((listener, path)) => self.requests = Some(RequestSocket { listener, path }),
             Err(error) => tracing::info!("`vouch upgrade` cannot reach this mount: {error}"),
         }
     }

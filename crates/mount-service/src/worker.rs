@@ -1,8 +1,9 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -46,7 +47,7 @@ pub(crate) fn begin(is_detached: bool) -> Outcome<(Arc<Link>, Task)> {
 
 pub(crate) struct Orders {
     link: Arc<Link>,
-    orders: mpsc::UnboundedReceiver<Word>,
+    orders: mpsc::UnboundedReceiver<Message>,
 }
 
 impl Orders {
@@ -55,7 +56,7 @@ impl Orders {
         let receiving = link.clone();
         std::thread::Builder::new().name("supervisor".into()).spawn(move || {
             while let Ok(Some(message)) = receiving.receive() {
-                if sender.send(message.word).is_err() {
+                if sender.send(message).is_err() {
                     return;
                 }
             }
@@ -71,7 +72,9 @@ impl Orders {
     /// `end` runs before this process leaves the mount to another one.
     pub(crate) async fn execute_orders(&mut self, mounted: &MountHandle, end: impl Fn()) {
         loop {
-            match self.orders.recv().await {
+            let message = self.orders.recv().await;
+            let (word, descriptor) = message.map(|message| (message.word, message.descriptors.into_iter().next())).unzip();
+            match word {
                 Some(Word::Stop) => {
                     let answered = match mounted.stop_serving().await {
                         Ok(()) => self.link.send(Word::Stopped, "", &[]),
@@ -80,6 +83,10 @@ impl Orders {
                     if let Err(error) = answered {
                         tracing::warn!("the supervisor: {error}");
                     }
+                }
+                Some(Word::Refresh) => {
+                    let (mounted, stream) = (mounted.clone(), descriptor.flatten());
+                    tokio::spawn(async move { refresh(&mounted, stream).await });
                 }
                 Some(Word::Resume) => mounted.resume(),
                 Some(Word::End) => {
@@ -93,6 +100,19 @@ impl Orders {
                 None => std::future::pending().await,
             }
         }
+    }
+}
+
+async fn refresh(mounted: &MountHandle, stream: Option<OwnedFd>) {
+    let answer = match mounted.refresh().await {
+        Ok(shown) => {
+            let trees: Vec<String> = shown.iter().map(|(tree, revision)| format!("{tree} revision {revision}")).collect();
+            format!("refreshed {}\n", trees.join(", "))
+        }
+        Err(error) => format!("refused {}\n", error.to_string().replace('\n', " ")),
+    };
+    if let Some(stream) = stream {
+        let _ = UnixStream::from(stream).write_all(answer.as_bytes());
     }
 }
 

@@ -14,6 +14,8 @@ pub enum MountError {
     NoPoint { path: PathBuf },
     #[error("/dev/fuse can't be opened: {source}; load the module (modprobe fuse), or give this container or user access to the device")]
     NoFuse { source: io::Error },
+    #[error("fusermount3 is not installed, so users other than root cannot mount; install the package fuse3")]
+    NoFusermount,
     #[error("{}: not allowed to mount: {why}", path.display())]
     Denied {
         path: PathBuf,

@@ -40,6 +40,7 @@ mod file_status;
 mod filesystem; // The FUSE interface: decodes requests, sends replies.
 mod fuse_device; // Sessions on the device of another process, backing files by number.
 mod gate;
+mod holders;
 mod journal;
 mod kernel_notices; // Invalidation of the kernel's caches.
 mod listing_reply;
@@ -64,6 +65,7 @@ mod volume; // One mounted tree: revision shown, freshness, readers.
 
 pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
 pub use error::MountError;
+pub use holders::{Holder, namespaces_with, users_of};
 pub use journal::image::{JournalError, MountImage};
 pub use mount_point::{clear_dead_mount, is_mounted, mount_device, mount_points, mount_source, request_timeout, unmount_point};
 pub use namespace::NamespaceTrees;

@@ -154,6 +154,12 @@ pub(crate) fn device_at(path: &Path) -> Option<String> {
     mount_at(path).ok().flatten().filter(Mount::is_ours).map(|mount| mount.device)
 }
 
+/// In a table as mountinfo, of our mounts only.
+pub(crate) fn point_of_device(table: &[u8], device: &str) -> Option<PathBuf> {
+    let mut mounts = table.split(|&b| b == b'\n').filter_map(parse_line);
+    mounts.find(|(_, mount)| mount.is_ours() && mount.device == device).map(|(point, _)| point.into())
+}
+
 struct Mount {
     device: String,
     fs_type: Vec<u8>,

@@ -267,6 +267,7 @@ impl Drop for Mounted {
 fn mount_error(path: &Path, source: io::Error) -> MountError {
     let path = path.to_owned();
     match source.kind() {
+        io::ErrorKind::NotFound if Path::new("/dev/fuse").exists() => MountError::NoFusermount,
         io::ErrorKind::NotFound => MountError::NoFuse { source },
         // fusermount3 opens the device with the caller's rights.
         io::ErrorKind::PermissionDenied if !is_device_open_to_us() => MountError::NoFuse { source },

@@ -226,6 +226,22 @@ impl Mounted {
 }
 
 impl MountHandle {
+    /// Asks replicas for newer revisions, and waits until the mount shows them. Returns each tree's name
+    /// and the revision shown.
+    pub async fn refresh(&self) -> Result<Vec<(String, u64)>, vouch_tree_client::Error> {
+        let mut shown = Vec::new();
+        for volume in self.state.volumes.all() {
+            volume.tree().refresh().await?;
+            let before = volume.shown().order();
+            if before < volume.target().order() {
+                volume.wait_for_newer(before, self.state.options.deadline).await;
+            }
+            shown.push((volume.label().to_owned(), volume.shown().number()));
+        }
+        self.state.kernel.flush().await;
+        Ok(shown)
+    }
+
     /// Stops with all requests answered and the journal complete. New requests wait in the kernel
     /// until [`MountHandle::resume`] or the other process. Serves on if requests or an update do
     /// not end within ten seconds.

@@ -132,6 +132,7 @@ subcommands! {
     Pull => pull,
     Mount => mount,
     Umount => umount,
+    Refresh => refresh,
     Upgrade => upgrade,
     Status => status,
     Check => check,

@@ -23,6 +23,7 @@ pub(crate) mod name;
 pub(crate) mod prove;
 pub(crate) mod publish;
 pub(crate) mod pull;
+pub(crate) mod refresh;
 pub(crate) mod revoke;
 pub(crate) mod rollback;
 pub(crate) mod serve;

@@ -10,11 +10,11 @@ use vouch_mount_service::report_failure;
 use crate::cli::{Cli, Command};
 use crate::exit::{At as _, Cause, Code, Failure, code_of};
 use crate::mount_helper::Request;
-use crate::{config, interrupt, logging, mount_helper};
+use crate::{config, interrupt, logging, mount_helper, when};
 
 /// Prints at most one line `vouch: <what>: <why>; <remedy>`, and returns the documented exit code.
 pub fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let arguments = with_joined_values(std::env::args_os().collect());
     if !arguments.first().is_some_and(|program| mount_helper::is_helper(program)) {
         return ExitCode::from(run(arguments) as u8);
     }
@@ -30,6 +30,32 @@ pub fn main() -> ExitCode {
         Err(failure) => report("mount", &failure),
     };
     ExitCode::from(mount_helper::exit_code(code))
+}
+
+/// Joins the value of an option to it where the value is optional: `--passthrough never NAME` is as good
+/// as `--passthrough=never NAME`, and `--passthrough NAME` has no value.
+fn with_joined_values(arguments: Vec<OsString>) -> Vec<OsString> {
+    type IsValue = fn(&str) -> bool;
+    const OPTIONAL: [(&str, &str, IsValue); 2] = [
+        ("mount", "--passthrough", |value| ["auto", "always", "never"].contains(&value)),
+        ("status", "--watch", |value| when::parse_duration(value).is_ok()),
+    ];
+    let mut joined: Vec<OsString> = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        let is_value = |(command, option, is_value): &(&str, &str, IsValue)| {
+            joined.last().is_some_and(|last| last == option)
+                && joined.iter().any(|earlier| earlier == command)
+                && argument.to_str().is_some_and(is_value)
+        };
+        if OPTIONAL.iter().any(is_value) {
+            let option = joined.last_mut().expect("an option is there");
+            option.push("=");
+            option.push(argument);
+        } else {
+            joined.push(argument);
+        }
+    }
+    joined
 }
 
 fn run(arguments: Vec<OsString>) -> Code {
@@ -80,4 +106,46 @@ fn report(name: &str, failure: &Failure) -> Code {
         let _ = writeln!(io::stderr(), "vouch: {name}: {line}");
     }
     code_of(&failure.cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[test]
+    fn optional_value_may_stand_apart_and_before_arguments() {
+        for (line, joined) in [
+            ("vouch mount --passthrough never @h,id /mnt", "vouch mount --passthrough=never @h,id /mnt"),
+            ("vouch mount --passthrough @h,id /mnt", "vouch mount --passthrough @h,id /mnt"),
+            ("vouch status --watch 5s", "vouch status --watch=5s"),
+            ("vouch status --watch --json", "vouch status --watch --json"),
+            ("vouch pull --watch 5s --db db", "vouch pull --watch 5s --db db"),
+        ] {
+            let found = with_joined_values(line.split(' ').map(OsString::from).collect());
+            assert_eq!(found, joined.split(' ').map(OsString::from).collect::<Vec<_>>());
+            assert!(Cli::try_parse_from(&found).is_ok(), "{line}");
+        }
+    }
+
+    /// Another option with an optional value needs a row in the table.
+    #[test]
+    fn every_optional_value_may_stand_apart() {
+        fn optional(command: &clap::Command, found: &mut Vec<String>) {
+            for arg in
+                command.get_arguments().filter(|arg| arg.get_long().is_some() && arg.get_num_args().is_some_and(|n| n.min_values() == 0))
+            {
+                if arg.get_action().takes_values() {
+                    found.push(format!("{} --{}", command.get_name(), arg.get_long().unwrap_or_default()));
+                }
+            }
+            command.get_subcommands().for_each(|sub| optional(sub, found));
+        }
+        let mut found = Vec::new();
+        let mut root = crate::cli::command();
+        root.build();
+        optional(&root, &mut found);
+        assert_eq!(found, ["mount --passthrough", "status --watch"]);
+    }
 }

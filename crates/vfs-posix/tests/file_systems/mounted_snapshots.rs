@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use vouch_vfs::{Blocking, FileSystem as _};
 use vouch_vfs_posix::{Options, leave_callers};
 
-use crate::snapshots::{maintain_twice, me, names, open_at, open_to_read, read, walk};
+use crate::snapshots::{Site, maintain_twice, me, names, open_at, open_to_read, read, walk};
 use crate::world::{Short as _, alone, image, made, mount, refused, run, unmount};
 
 #[test]
@@ -102,4 +102,27 @@ fn btrfs_snapshots_are_shown_and_end() {
         drop(fs);
         unmount(&volume);
     });
+}
+
+/// Otherwise each GETATTR of `.snapshot` would open all snapshots.
+#[test]
+fn attributes_of_list_share_one_look_at_all_snapshots() {
+    let mut site = Site::new();
+    site.pattern += "/*/dir";
+    let fs = site.open();
+    let list = fs.find(&me(), &fs.root(), ".snapshot").expect("found").0;
+    let change = || fs.attributes_of(&list).expect("its attributes").change;
+    // This does not show in the directory of the snapshots. Tries allow for a paused test.
+    let is_shared = (0..10).any(|_| {
+        let before = change();
+        std::fs::rename(site.path("snapshots/two/dir"), site.path("snapshots/two/away")).expect("renamed");
+        let after = change();
+        std::fs::rename(site.path("snapshots/two/away"), site.path("snapshots/two/dir")).expect("renamed back");
+        before == after
+    });
+    assert!(is_shared);
+    // A new snapshot is seen at once.
+    let before = change();
+    site.write("snapshots/three/dir/file", "third");
+    assert_ne!(change(), before);
 }

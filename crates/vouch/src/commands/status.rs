@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Repeat, every 2 seconds or as given, until Ctrl-C.
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "2s", value_parser = when::parse_duration)]
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "2s", value_parser = when::parse_duration)]
     watch: Option<Duration>,
     /// Print the metrics of the daemon at this socket.
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["json", "watch"])]

@@ -1,13 +1,16 @@
+use std::io::Write as _;
 use std::path::PathBuf;
 
-use vouch_tree_mount::MountError;
+use vouch_tree_mount::{Holder, MountError};
 
 use crate::cli::Global;
 use crate::exit::{Failure, Outcome};
 
 /// Unmount a tree mounted by `vouch mount`; also clears a mount whose process is dead.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch umount /mnt\n\nRefuses mounts of other programs.")]
+#[command(
+    after_help = "Examples:\n  vouch umount /mnt\n\nRefuses mounts of other programs. A mount in use disappears at once and ends with its last user; a note names the processes."
+)]
 pub(crate) struct Args {
     /// The mount point.
     #[arg(value_name = "DIR")]
@@ -15,9 +18,31 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    match vouch_tree_mount::unmount_point(&args.point) {
+    let device = match vouch_tree_mount::mount_device(&args.point) {
         // A mount's cure is to create it.
-        Err(MountError::NoPoint { path }) => Err(Failure::not_found(path.display(), "no such directory, so no tree is mounted there")),
-        unmounted => Ok(unmounted?),
+        Err(MountError::NoPoint { path }) => {
+            return Err(Failure::not_found(path.display(), "no such directory, so no tree is mounted there"));
+        }
+        device => device?,
+    };
+    let users = vouch_tree_mount::users_of(&args.point);
+    vouch_tree_mount::unmount_point(&args.point)?;
+    for Holder { pid, command, path } in users {
+        note(format_args!(
+            "process {pid} ({command}) still uses {}; the mount's process ends when the last file is closed",
+            path.display()
+        ));
     }
+    for Holder { pid, command, path } in vouch_tree_mount::namespaces_with(&device) {
+        let path = path.display();
+        note(format_args!(
+            "still mounted at {path} in the mount namespace of process {pid} ({command}); `nsenter --mount --target {pid} umount {path}` ends it"
+        ));
+    }
+    Ok(())
+}
+
+/// The mount is gone here, so this is no failure.
+fn note(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "vouch: umount: note: {text}");
 }

@@ -90,6 +90,44 @@ fn background_mount_returns_and_is_unmounted() {
 }
 
 #[test]
+fn umount_names_what_keeps_the_mount() {
+    if !is_root() {
+        return;
+    }
+    let Some(Mounted { world, mut mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    let holder = Command::new("unshare").args(["--mount", "sleep", "600"]).spawn().expect("a tool of every system");
+    let mut holder = crate::kill_on_drop::KillOnDrop(holder);
+    let own = fs::read_link("/proc/self/ns/mnt").expect("a namespace");
+    assert!(eventually(Duration::from_secs(20), || {
+        fs::read_link(format!("/proc/{}/ns/mnt", holder.id())).is_ok_and(|other| other != own)
+    }));
+    let open = File::open(mount.path("hello")).expect("published");
+    let output = world.run(["umount", "mnt"]);
+    assert_eq!(output.status.code(), Some(0));
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(notes.contains(&format!("process {} (", std::process::id())) && notes.contains("/mnt/hello"), "{notes}");
+    assert!(notes.contains(&format!("mount namespace of process {}", holder.id())), "{notes}");
+    assert_eq!(mount.exit_code(), None);
+    drop(open);
+    holder.kill().expect("it runs");
+    assert!(eventually(Duration::from_secs(30), || mount.exit_code() == Some(0)));
+}
+
+#[test]
+fn refresh_shows_the_new_revision_at_once() {
+    let Some(Mounted { world, mount, replica: _replica }) = Mounted::new(&["--refresh", "1h"]) else { return };
+    let pinned = Mount::new(&world, "pinned", &["--revision", "1", &world.name("")]);
+    world.write("src/hello", "hello again\n");
+    world.publish();
+    // The replica itself notices the publication within a second.
+    assert!(eventually(Duration::from_secs(20), || world.run_ok(["refresh", "mnt"]).contains("revision 2")));
+    assert_eq!(fs::read_to_string(mount.path("hello")).expect("mounted"), "hello again\n");
+    assert!(world.run_ok(["refresh", "pinned"]).contains("revision 1"));
+    assert_eq!(fs::read_to_string(pinned.path("hello")).expect("mounted"), "hello world\n");
+    assert!(world.run_err(3, ["refresh", "src"]).contains("not a vouch mount"));
+}
+
+#[test]
 fn connection_that_the_kernel_aborts_is_no_success() {
     if !is_root() {
         return;
