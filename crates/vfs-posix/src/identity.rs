@@ -119,10 +119,18 @@ pub fn leave_callers() -> Result<()> {
 
 pub(crate) fn with_umask<T>(mask: Option<u16>, call: impl FnOnce() -> T) -> T {
     let Some(mask) = mask else { return call() };
+    let _until_dropped = Umask;
     umask(Mode::from_raw_mode((mask & 0o777).into()));
-    let made = call();
-    umask(Mode::empty());
-    made
+    call()
+}
+
+/// Also after a panic, which ends only the call.
+struct Umask;
+
+impl Drop for Umask {
+    fn drop(&mut self) {
+        umask(Mode::empty());
+    }
 }
 
 impl Thread {
@@ -190,4 +198,21 @@ pub(crate) fn check_switching() -> Result<bool> {
     let kept = capabilities(None).or_error()?.effective.intersects(override_capabilities);
     leave_callers()?;
     Ok(!kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_leaves_no_umask() {
+        let thread = || {
+            assume_root()?;
+            let call = || with_umask(Some(0o777), || panic!("a panic on purpose"));
+            assert!(std::panic::catch_unwind(call).is_err());
+            Ok::<_, Error>(umask(Mode::empty()))
+        };
+        let left = std::thread::spawn(thread).join().expect("no other panic").expect("root acts as itself");
+        assert_eq!(left, Mode::empty());
+    }
 }
