@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use rustix::net::RecvFlags;
 use vouch_nfs4_server::TlsPeer;
+use vouch_rpc_tls::credentials::ServerCredentials;
 use vouch_rpc_tls::{Handshake, Opener, Session, Step};
 
 use super::service::Tls;
@@ -19,6 +20,7 @@ pub(crate) enum PeerTls {
 pub(crate) struct HandshakeInProgress {
     handshake: Option<Handshake>,
     tls: Arc<Tls>,
+    credentials: Arc<ServerCredentials>,
     address: std::net::IpAddr,
     pub(crate) began_ms: u64,
 }
@@ -44,8 +46,9 @@ impl PeerTls {
         if !tls.begin_handshake(address) {
             return Err("too many handshakes are in progress".into());
         }
-        let mut begun = HandshakeInProgress { handshake: None, tls: tls.clone(), address, began_ms: now_ms };
-        begun.handshake = Some(Handshake::server(tls.credentials().config.clone()).map_err(|error| error.to_string())?);
+        let credentials = tls.credentials();
+        let mut begun = HandshakeInProgress { handshake: None, tls: tls.clone(), credentials, address, began_ms: now_ms };
+        begun.handshake = Some(Handshake::server(begun.credentials.config.clone()).map_err(|error| error.to_string())?);
         if !connection.begin_tls(tls.is_by_kernel()) {
             return Err("replies in clear text are still to be sent".into());
         }
@@ -97,6 +100,13 @@ impl HandshakeInProgress {
         self.tls.handshakes.add(1);
         connection.open_tls(sealer, certificates);
         connection.engine().set_tls(TlsPeer { certificate, cipher_suite });
+        // A reload may have missed this session, which was not open yet.
+        if let Some(session) = connection.engine().tls().and_then(|tls| tls.certificate.as_ref())
+            && !Arc::ptr_eq(&self.credentials, &self.tls.credentials())
+            && let Err(cause) = self.tls.check_session(connection.certificates(), session)
+        {
+            return HandshakeEnd::Refused(cause);
+        }
         HandshakeEnd::Done(Box::new(opener))
     }
 }

@@ -107,8 +107,9 @@ impl Tls {
             days_left = self.days_left(&credentials),
             "TLS credentials are in force"
         );
-        *self.credentials.write() = Arc::new(credentials);
+        // The credentials last: a handshake that sees them also sees the map.
         *self.map.write() = Arc::new(map);
+        *self.credentials.write() = Arc::new(credentials);
         self.warned.lock().clear();
         self.reloads.add(1);
         self.warn_of_expiry();
