@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn panic_leaves_no_umask() {
         let thread = || {
-            assume_root()?;
+            let _as_root = assume_root()?;
             let call = || with_umask(Some(0o777), || panic!("a panic on purpose"));
             assert!(std::panic::catch_unwind(call).is_err());
             Ok::<_, Error>(umask(Mode::empty()))
