@@ -88,7 +88,10 @@ fn search_selects_records_by_each_criterion() {
     }
     assert_eq!(world.run_ok(["audit", "search", "trail", "--uid", "1000", "--count"]), "202\n");
     let text = world.run_ok(["audit", "search", "trail", "--path", "/srv/7"]);
-    assert!(text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" export=\"/srv\" uid=1000 read=4096 minor=0 boot=1a1a1a1a-1a1a-"), "{text}");
+    assert!(
+        text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" export=\"/srv\" uid=1000 read=4096 minor=0 boot=1a1a1a1a-1a1a-"),
+        "{text}"
+    );
     assert_eq!(search(&["-n", "1"])[0]["host"]["boot"]["id"], "1a1a1a1a-1a1a-1a1a-1a1a-1a1a1a1a1a1a");
     assert_eq!((search(&["--auid", "1000"]).len(), search(&["--auid", "1001"]).len()), (202, 0));
     world.run_err(2, ["audit", "search", "trail", "--renames"]);
