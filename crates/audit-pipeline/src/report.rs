@@ -76,7 +76,14 @@ impl Counter {
         self.span = Some((from.min(record.time_ns), until.max(record.time_ns)));
         self.timeline.add(record.time_ns, one);
         let operation = record_text::operation(record);
-        let failure = if failed { format!("{operation} {} by {}", record.status(), record_text::who(record)) } else { String::new() };
+        let failure = if failed {
+            {
+                let error = record.errno_name().map_or_else(String::new, |name| format!(" {name}"));
+                format!("{operation}{error} by {}", record_text::who(record))
+            }
+        } else {
+            String::new()
+        };
         let keys =
             [record_text::who(record), printable(record.path), printable(record.export), record_text::client(record), operation, failure];
         for (table, key) in self.tables.iter_mut().zip(keys) {
@@ -144,6 +151,20 @@ impl Counter {
     }
 }
 
+/// What a page says about itself.
+#[derive(Debug, Default)]
+pub struct About {
+    /// The machine that made the report.
+    pub host: String,
+    pub directory: String,
+    /// Id of the trail, in hexadecimal.
+    pub trail: String,
+    pub made_ns: u64,
+    pub is_sound: bool,
+    /// Result of the verification, for people.
+    pub verification: String,
+}
+
 #[derive(Serialize)]
 pub struct Report {
     from: String,
@@ -202,8 +223,8 @@ impl Report {
         text
     }
 
-    pub fn html(&self) -> String {
-        html::page(self)
+    pub fn html(&self, about: &About) -> String {
+        html::page(self, about)
     }
 }
 

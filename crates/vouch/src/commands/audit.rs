@@ -11,8 +11,12 @@ mod send;
 mod show;
 mod verify;
 
+use std::path::Path;
+
+use vouch_audit::trail::{CHECKPOINT_FILE, KEY_FILE, segments};
+
 use crate::cli::Global;
-use crate::exit::Outcome;
+use crate::exit::{At as _, Failure, Outcome};
 
 /// Search and verify audit trails.
 ///
@@ -53,6 +57,15 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         Command::Host(args) => host::run(args, global),
         Command::Send(args) => send::run(args, global),
     }
+}
+
+/// A wrong directory must not look like a trail without matches. A new trail has a key only.
+fn require_trail(directory: &Path) -> Outcome {
+    let has = |name: &str| directory.join(name).symlink_metadata().is_ok();
+    if has(KEY_FILE) || has(CHECKPOINT_FILE) || !segments(directory).at(directory.display())?.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::not_found(directory.display(), "contains no audit trail").cure("give the directory of --audit"))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -97,6 +97,14 @@ fn search_selects_records_by_each_criterion() {
     world.run_err(2, ["audit", "search", "trail", "--renames"]);
     world.run_err(3, ["audit", "search", "trail", "-S", "execve"]);
     world.run_err(4, ["audit", "search", "nowhere"]);
+    std::fs::create_dir(world.path("empty")).expect("a directory");
+    for command in ["search", "report", "follow"] {
+        world.run_err(4, ["audit", command, "empty"]);
+    }
+    world.run_err(4, ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "sent", "empty"]);
+    world.run_err(2, ["audit", "search", "trail", "--path", "srv/7"]);
+    assert_eq!(search(&["--path", "//srv/7/"]).len(), search(&["--path", "/srv/7"]).len());
+    assert_eq!(search(&["--client", "10.0.0.0/8", "--result", "EACCES"]).len(), 100);
 }
 
 #[test]
@@ -164,6 +172,7 @@ fn proof_of_a_record_is_checked_without_the_trail() {
     let world = TestSite::new();
     let public = trail(&world);
     world.run_ok(["audit", "prove", "trail", "77", "--out", "77.proof"]);
+    world.run_err(3, ["audit", "prove", "trail", "77", "--out", "77.proof"]);
     std::fs::rename(world.path("trail"), world.path("gone")).unwrap();
     let shown = world.run_ok(["audit", "check-proof", "--public", &public, "77.proof"]);
     assert!(shown.starts_with("77 ") && shown.contains("/srv/38"), "{shown}");

@@ -3,7 +3,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use vouch_audit::operations;
+use vouch_audit::record::access::parse_words;
 use vouch_audit::record::{Class, truncate_path};
+use vouch_audit::rules::{Field, Resolve};
 use vouch_audit::trail::{Alternatives, FileHistory, FileSeed, Outcome as Done, Query, SearchMode, file_history};
 
 use crate::exit::{At as _, Failure, Outcome};
@@ -19,7 +21,7 @@ pub(super) struct Filter {
     /// Before this date or time, or this long ago.
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     until: Option<u64>,
-    /// Kerberos principal.
+    /// Kerberos principal; `*` stands for any text.
     #[arg(long, value_name = "PRINCIPAL")]
     principal: Option<OsString>,
     /// User whose rights were used, by number or name.
@@ -42,15 +44,22 @@ pub(super) struct Filter {
     /// Path of the export.
     #[arg(long, value_name = "PATH")]
     export: Option<OsString>,
-    /// Address or name of the client.
+    /// Address, network (`10.1.0.0/16`) or name of the client; `*` in a name stands for any text.
     #[arg(long, value_name = "HOST")]
     client: Option<OsString>,
     /// NFS operation or system call; may be repeated.
     #[arg(long, short = 'S', value_name = "OPERATION")]
     operation: Vec<String>,
-    /// `success`, `failure`, or a status number.
-    #[arg(long, value_name = "RESULT", value_parser = result)]
+    /// `success`, `failure`, an error (`ENOENT`, or `-ENOENT` as in rules), or a status number.
+    #[arg(long, value_name = "RESULT", value_parser = result, allow_hyphen_values = true)]
     result: Option<Done>,
+    /// What the operation asked for, as results show it: read, write, create, truncate, …; with
+    /// commas: all of them.
+    #[arg(long, value_name = "WORDS", value_parser = access)]
+    access: Option<u32>,
+    /// A field as in rules: `flavour=krb5p`, `perm=w`, `exit=-EACCES`, `gid>=1000`; may be repeated.
+    #[arg(long, short = 'F', value_name = "FIELD")]
+    field: Vec<OsString>,
     /// Key of the rule that selected the record.
     #[arg(long, short, value_name = "KEY")]
     key: Option<OsString>,
@@ -73,17 +82,30 @@ impl Filter {
                 .ok_or_else(|| Failure::input(word, "is neither an NFS operation nor a system call that corresponds to one"))?;
             *operations.get_or_insert(0) |= set;
         }
+        let mut fields = self.field.iter().map(|word| rule_field("--field", word.as_bytes())).collect::<Outcome<Vec<_>>>()?;
+        let (client, principal) = (named(&self.client), named(&self.principal));
+        if let Some(client) = client {
+            // A network never equals a record's client, and a wrong address would find nothing.
+            let field = rule_field("--client", &[b"client=", client].concat())?;
+            fields.extend((client.contains(&b'/') || client.contains(&b'*')).then_some(field));
+        }
+        let is_pattern = |name: &[u8]| name.contains(&b'*');
+        if let Some(principal) = principal.filter(|name| is_pattern(name)) {
+            fields.push(rule_field("--principal", &[b"principal=", principal].concat())?);
+        }
         let mut query = Query {
+            fields,
+            access: self.access.unwrap_or(0),
             from_ns: self.from,
             until_ns: self.until,
-            principal: forms(&self.principal),
+            principal: if principal.is_some_and(is_pattern) { Vec::new() } else { forms(&self.principal) },
             uid: self.uid.as_deref().map(user).transpose()?,
             auid: self.auid.as_deref().map(user).transpose()?,
-            path: forms(&self.path).iter().map(|path| truncate_path(path).into_owned()).collect(),
-            below: forms(&self.below),
+            path: paths("--path", forms(&self.path))?.iter().map(|path| truncate_path(path).into_owned()).collect(),
+            below: paths("--below", forms(&self.below))?,
             file,
-            export: forms(&self.export),
-            client: forms(&self.client),
+            export: export(forms(&self.export))?,
+            client: client.map_or_else(Vec::new, client_forms),
             operations,
             class: self.class,
             outcome: self.result,
@@ -119,6 +141,60 @@ fn forms(name: &[u8]) -> Alternatives {
     forms
 }
 
+fn named(text: &Option<OsString>) -> Option<&[u8]> {
+    text.as_ref().map(|text| text.as_bytes()).filter(|text| !text.is_empty())
+}
+
+fn rule_field(option: &str, word: &[u8]) -> Outcome<Field> {
+    Field::parse(word, &System).map_err(|why| Failure::usage(option, why))
+}
+
+/// Names of clients are recorded in lower case, and that of a host as it is.
+fn client_forms(client: &[u8]) -> Alternatives {
+    if client.contains(&b'/') || client.contains(&b'*') {
+        return Vec::new();
+    }
+    let mut forms = forms(client);
+    let lower = client.to_ascii_lowercase();
+    if !forms.contains(&lower) {
+        forms.push(lower);
+    }
+    forms
+}
+
+/// Records have absolute paths without `//`, `/./` and a slash at the end.
+fn paths(option: &str, forms: Alternatives) -> Outcome<Alternatives> {
+    forms.into_iter().map(|path| normal(option, &path)).collect()
+}
+
+/// Also the name of a tree, as records of mounts have it.
+fn export(forms: Alternatives) -> Outcome<Alternatives> {
+    forms.into_iter().map(|name| if name.starts_with(b"/") { normal("--export", &name) } else { Ok(name) }).collect()
+}
+
+fn normal(option: &str, path: &[u8]) -> Outcome<Vec<u8>> {
+    if !path.starts_with(b"/") {
+        return Err(Failure::usage(option, "records have absolute paths").cure("begin with / and the directory of the export"));
+    }
+    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+    if names.contains(&&b".."[..]) {
+        return Err(Failure::usage(option, "records have paths without `..`").cure("give the path that it stands for"));
+    }
+    Ok([b"/", &names.join(&b'/')[..]].concat())
+}
+
+struct System;
+
+impl Resolve for System {
+    fn user(&self, name: &str) -> Option<u32> {
+        nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+    }
+}
+
 /// `\xff` for a byte, and a backslash before a backslash or quote.
 fn as_shown(name: &[u8]) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::with_capacity(name.len()), name);
@@ -149,8 +225,21 @@ fn result(text: &str) -> Result<Done, String> {
     match text {
         "success" => Ok(Done::Success),
         "failure" => Ok(Done::Failure),
-        _ => text.parse().map(Done::Is).map_err(|_| "give success, failure or a status number".into()),
+        _ => {
+            let errno = text.strip_prefix('-').unwrap_or(text);
+            match (operations::errno_of_name(errno), errno.parse()) {
+                (Some(errno), _) => Ok(Done::Errno(errno)),
+                (None, Ok(errno)) if text.starts_with('-') => Ok(Done::Errno(errno)),
+                _ => text.parse().map(Done::Is).map_err(|_| "give success, failure, an error such as ENOENT, or a status number".into()),
+            }
+        }
     }
+}
+
+fn access(text: &str) -> Result<u32, String> {
+    parse_words(text).ok_or_else(|| {
+        "give read, lookup, write, append, delete, execute, create, truncate, unopened, mode, owner, acl, times, other or new".into()
+    })
 }
 
 fn class(text: &str) -> Result<Class, String> {
@@ -193,18 +282,74 @@ mod tests {
             assert!(asked.iter().any(|form| form == name), "{shown}");
         }
         assert_eq!(query("--below", b"/srv/x\xff\xfe").below, [b"/srv/x\xff\xfe"]);
-        let unit = [&b"a\\x2db"[..], b"a-b"];
-        let asked = query("--client", unit[0]);
-        assert_eq!(asked.client, unit);
+        let unit = [&b"/a\\x2db"[..], b"/a-b"];
+        assert_eq!(query("--client", b"a\\x2db").client, [&b"a\\x2db"[..], b"a-b"]);
         for option in ["--path", "--below", "--export", "--key", "--principal"] {
             let asked = query(option, unit[0]);
-            for (name, is_meant) in [(unit[0], true), (unit[1], true), (b"a_b", false)] {
+            for (name, is_meant) in [(unit[0], true), (unit[1], true), (b"/a_b", false)] {
                 let record = vouch_audit::Record { path: name, export: name, key: name, principal: name, ..Default::default() };
                 assert_eq!(asked.matches(&record), is_meant, "{option}");
             }
         }
         for plain in [&b"/srv/a\\b"[..], b"/srv/\\xg0", b"/srv/\\x4", b"/srv/a\\"] {
             assert_eq!(query("--path", plain).path, [plain]);
+        }
+    }
+
+    #[test]
+    fn spellings_of_rules_select_or_are_refused() {
+        let record = vouch_audit::Record {
+            class: Class::Operation,
+            operation: operations::number::OPEN,
+            path: b"/srv/data/plan",
+            export: b"/srv/data",
+            client: b"c1.example.org",
+            principal: b"alice@EXAMPLE.ORG",
+            address: "127.0.0.1".parse().ok(),
+            result: 10001,
+            requested: parse_words("write,create"),
+            ..Default::default()
+        };
+        for (option, value, is_meant) in [
+            ("--path", "/srv/data/plan/", true),
+            ("--path", "//srv/./data//plan", true),
+            ("--path", "/srv/data", false),
+            ("--below", "/srv/data/", true),
+            ("--export", "/srv/data/", true),
+            ("--client", "127.0.0.0/8", true),
+            ("--client", "10.0.0.0/8", false),
+            ("--client", "127.0.0.1", true),
+            ("--client", "*.example.org", true),
+            ("--client", "C1.Example.ORG", true),
+            ("--principal", "alice@*", true),
+            ("--principal", "bob@*", false),
+            ("--result", "ESTALE", true),
+            ("--result", "-ESTALE", true),
+            ("--result", "-116", true),
+            ("--result", "10001", true),
+            ("--result", "ENOENT", false),
+            ("--access", "create", true),
+            ("--access", "write,create", true),
+            ("--access", "read,create", false),
+            ("--field", "exit=-ESTALE", true),
+            ("--field", "perm=w", true),
+            ("--field", "flavour=krb5", false),
+        ] {
+            assert_eq!(query(option, value.as_bytes()).matches(&record), is_meant, "{option} {value}");
+        }
+        for (option, value) in [
+            ("--path", "srv/data"),
+            ("--below", "."),
+            ("--path", "/srv/../etc"),
+            ("--client", "127.0.0"),
+            ("--client", "127.0.0.0/33"),
+            ("--client", "srv/8"),
+            ("--field", "colour=red"),
+            ("--field", "key=k"),
+        ] {
+            let words = ["vouch", option, value];
+            let asked = <FilterCommand as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+            assert!(asked.filter.query(Path::new("/nowhere"), false, SearchMode::Scan).is_err(), "{option} {value}");
         }
     }
 

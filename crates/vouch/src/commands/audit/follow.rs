@@ -6,7 +6,7 @@ use vouch_audit::Record;
 use vouch_audit::trail::{Follower, Position, SearchMode};
 
 use super::filter::Filter;
-use super::show;
+use super::{require_trail, show};
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
@@ -31,6 +31,7 @@ pub(crate) struct Args {
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    require_trail(&args.directory)?;
     let query = args.filter.query(&args.directory, false, SearchMode::Index)?;
     let mut follower = match args.all {
         true => Follower::from_position(&args.directory, Position::default()),

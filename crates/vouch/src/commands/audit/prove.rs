@@ -1,3 +1,4 @@
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use vouch_audit::trail::{prove, read_checkpoint};
@@ -21,7 +22,7 @@ pub(crate) struct Args {
     /// Sequence number of the record: the first word of a search result.
     #[arg(value_name = "SEQ")]
     seq: u64,
-    /// File for the proof.
+    /// New file for the proof.
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
     /// Leave out the seals before this checkpoint, which the other party has.
@@ -36,5 +37,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         let cure = "wait for the next seal if the record is new, or give an older checkpoint";
         Failure::not_found(format!("record {}", args.seq), "is not in the trail, or not sealed since the checkpoint").cure(cure)
     })?;
-    std::fs::write(&args.out, proof.encode()).at(args.out.display())
+    let written = std::fs::File::create_new(&args.out).and_then(|mut file| file.write_all(&proof.encode()));
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(Failure::input(args.out.display(), "exists already").cure("choose another name, or remove it"))
+        }
+        written => written.at(args.out.display()),
+    }
 }

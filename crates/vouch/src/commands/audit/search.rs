@@ -4,11 +4,11 @@ use std::sync::mpsc;
 use std::thread;
 
 use vouch_audit::record::seq_and_time;
-use vouch_audit::trail::{Hit, Query, SearchCost, SearchMode, search};
+use vouch_audit::trail::{Hit, Query, SearchCost, SearchMode, search, segments};
 
 use super::filter::Filter;
 use super::job::JobTickets;
-use super::show;
+use super::{require_trail, show};
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
@@ -59,6 +59,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut scratch = Vec::new();
     let mut asked = Vec::new();
     let directories: Vec<&Path> = args.directories.iter().map(PathBuf::as_path).collect();
+    directories.iter().try_for_each(|directory| require_trail(directory))?;
     let job = args.job.as_deref().map(|job| JobTickets::read(job, &directories, reading)).transpose()?;
     for directory in directories {
         let query = args.filter.query(directory, args.renames, reading)?;
@@ -84,6 +85,10 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
     if args.count && written.is_ok() {
         written = writeln!(out, "{count}");
+    }
+    if count == 0 && args.limit != Some(0) && written.is_ok() {
+        let count: usize = args.directories.iter().filter_map(|directory| segments(directory).ok()).map(|files| files.len()).sum();
+        eprintln!("no record matches ({count} segments searched)");
     }
     forgive_closed_pipe(written.and_then(|()| out.flush()).at("standard output"))
 }

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use rustls::pki_types::ServerName;
 use vouch_audit_pipeline::send::{NatsOptions, Sender, Target, TlsOptions, server_name};
 
+use super::require_trail;
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome};
 
@@ -80,8 +81,14 @@ struct NatsArgs {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    if !args.once {
+    if args.once {
+        require_trail(&args.directory)?;
+    } else {
         vouch_daemon::interrupt::become_daemon().at("signals")?;
+        if let Err(error) = require_trail(&args.directory) {
+            // The server may create the trail later.
+            tracing::warn!(%error, "waiting for the trail");
+        }
     }
     let (tls, nats) = (args.tls, args.nats);
     let sender = Sender {
