@@ -112,7 +112,7 @@ impl Contents {
         }
         let began = runs.values().map(|run| run.began.as_str()).max().unwrap_or_default();
         let mut page = begin(&self.title, began);
-        let _ = write!(page, "<p class=\"lead\">{}</p>\n", escape(&self.lead));
+        let _ = writeln!(page, "<p class=\"lead\">{}</p>", escape(&self.lead));
         self.summary(&mut page)?;
         page.push_str("<nav><h2>Documents</h2>\n<ol>\n");
         for (number, document) in self.documents.iter().enumerate() {
