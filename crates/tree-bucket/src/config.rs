@@ -18,6 +18,8 @@ const CACHE_LEN_VARIABLE: &str = "VOUCH_BUCKET_CACHE";
 
 pub(crate) struct Config {
     pub(crate) store: AmazonS3,
+    /// Deletes one object a request: not all servers know `DeleteObjects`.
+    pub(crate) single_deletes: AmazonS3,
     pub(crate) endpoint: String,
     pub(crate) work_dir: PathBuf,
     pub(crate) cache_len_max: u64,
@@ -57,15 +59,19 @@ impl Config {
         } else if let Some(region) = set("AWS_REGION") {
             builder = builder.with_region(region);
         }
-        let store = builder.build().map_err(|error| {
-            invalid(format!("{address}: the configuration of the bucket is not valid: {error}; check the variables AWS_*"))
-        })?;
+        let build = |builder: AmazonS3Builder| {
+            builder.build().map_err(|error| {
+                invalid(format!("{address}: the configuration of the bucket is not valid: {error}; check the variables AWS_*"))
+            })
+        };
+        let single_deletes = build(builder.clone().with_disable_bulk_delete(true))?;
+        let store = build(builder)?;
         let endpoint = endpoint.unwrap_or_else(|| "Amazon S3".to_owned());
         let cache_len_max = match set(CACHE_LEN_VARIABLE) {
             None => CACHE_LEN_MAX,
             Some(text) => text.parse().map_err(|_| invalid(format!("{CACHE_LEN_VARIABLE}: {text} is not a number of bytes")))?,
         };
-        Ok(Self { store, work_dir: work_dir(address, &endpoint)?, endpoint, cache_len_max })
+        Ok(Self { store, single_deletes, work_dir: work_dir(address, &endpoint)?, endpoint, cache_len_max })
     }
 }
 

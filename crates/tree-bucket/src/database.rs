@@ -86,7 +86,12 @@ impl S3Database {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(work_dir.join(dir)).map_err(local)?;
         }
         let id = work_dir_id(&work_dir).map_err(local)?;
-        let objects = Arc::new(Objects { store: config.store, address: address.clone(), endpoint: config.endpoint });
+        let objects = Arc::new(Objects {
+            store: config.store,
+            single_deletes: config.single_deletes,
+            address: address.clone(),
+            endpoint: config.endpoint,
+        });
         let cache = PackCache::new(work_dir.join("cache"), config.cache_len_max);
         let known = Mutex::new(Known { manifest: read_tag(&work_dir), read_at: None });
         let session = Session {

@@ -15,6 +15,10 @@ pub(crate) fn describe(at: &str, endpoint: &str, error: &Error) -> BucketError {
         Error::AlreadyExists { .. } | Error::Precondition { .. } => {
             (BucketErrorKind::Busy, format!("{at}: another writer was first; run the command again"))
         }
+        _ if is_not_implemented(error) => (
+            BucketErrorKind::Invalid,
+            format!("{at}: {endpoint} does not know this request: {said}; use a server that knows what docs/object-storage.md names"),
+        ),
         _ if is_refused(error, &said) => (
             BucketErrorKind::Denied,
             format!(
@@ -36,13 +40,21 @@ pub(crate) fn describe(at: &str, endpoint: &str, error: &Error) -> BucketError {
     BucketError { kind, text }
 }
 
+pub(crate) fn is_not_implemented(error: &Error) -> bool {
+    matches!(error, Error::NotImplemented { .. } | Error::NotSupported { .. }) || {
+        let said = all_reasons(error);
+        ["501 Not Implemented", "405 Method Not Allowed", "<Code>NotImplemented<", "<Code>MethodNotAllowed<"]
+            .iter()
+            .any(|text| said.contains(text))
+    }
+}
+
 /// Servers answer a wrong region as a malformed request.
 fn is_refused(error: &Error, said: &str) -> bool {
     matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) || said.starts_with("AuthorizationHeaderMalformed")
 }
 
-/// The innermost reason in one line: code and message of the server.
-fn reason(error: &Error) -> String {
+fn all_reasons(error: &Error) -> String {
     let mut all = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -52,6 +64,12 @@ fn reason(error: &Error) -> String {
         }
         source = inner.source();
     }
+    all
+}
+
+/// The innermost reason in one line: code and message of the server.
+fn reason(error: &Error) -> String {
+    let all = all_reasons(error);
     if let (Some(code), Some(message)) = (element(&all, "Code"), element(&all, "Message")) {
         return format!("{code}: {}", message.replace("&#34;", "\"").replace("&quot;", "\""));
     }
@@ -88,6 +106,9 @@ mod tests {
         let described = describe("s3://b/p", "https://s3.example", &Error::Generic { store: "S3", source: body.into() });
         assert_eq!(described.kind, BucketErrorKind::Denied);
         assert!(described.text.contains("the region \"x\" is wrong") && described.text.contains("AWS_REGION"), "{}", described.text);
+        let body = "Server returned non-2xx status code: 501 Not Implemented: ";
+        let described = describe("s3://b/p", "https://s3.example", &Error::Generic { store: "S3", source: body.into() });
+        assert!(described.kind == BucketErrorKind::Invalid && described.text.contains("does not know this request"), "{}", described.text);
         let error = Error::NotFound { path: "p".into(), source: "<Code>NoSuchBucket</Code>".into() };
         assert_eq!(describe("s3://b/p", "https://s3.example", &error).kind, BucketErrorKind::Invalid);
     }

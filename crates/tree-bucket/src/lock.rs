@@ -12,13 +12,22 @@ use tokio::sync::Notify;
 use vouch_tree_store::{BucketError, BucketErrorKind, BucketLock};
 
 use crate::database::Session;
+use crate::error::is_not_implemented;
 use crate::objects::{Expected, Found, LOCK};
 use crate::runtime::{self, Task};
 
 pub(crate) fn take(session: &Arc<Session>, wait: Duration) -> io::Result<BucketLock> {
     let deadline = Instant::now() + wait;
     let taken = session.clone();
-    let (tag, has_leftovers) = runtime::run(async move { taken.take_lock(deadline).await })?;
+    let (tag, has_leftovers) = runtime::run(async move {
+        let (tag, has_leftovers) = taken.take_lock(deadline).await?;
+        if let Err(error) = taken.check_conditions().await {
+            // The lock would keep other writers waiting.
+            let _ = taken.release(tag, has_leftovers).await;
+            return Err(error);
+        }
+        Ok((tag, has_leftovers))
+    })?;
     session.is_lock_lost.store(false, Ordering::Release);
     session.has_unnamed.store(has_leftovers, Ordering::Relaxed);
     let stop = Arc::new(Notify::new());
@@ -40,14 +49,7 @@ impl Drop for Guard {
         let Ok(Some(tag)) = self.renewal.wait() else { return };
         let session = self.session.clone();
         let has_unnamed = session.has_unnamed.load(Ordering::Relaxed);
-        let released = runtime::run(async move {
-            if has_unnamed {
-                let left = session.objects.put(LOCK, content(&session.id, LEFT, 0), Expected::Tag(tag)).await;
-                left.map(drop).map_err(|error| session.objects.failed(LOCK, &error).into())
-            } else {
-                session.objects.delete(vec![LOCK.to_owned()]).await
-            }
-        });
+        let released = runtime::run(async move { session.release(tag, has_unnamed).await });
         if let Err(error) = released {
             tracing::warn!("the lock was not released, and expires in {} s: {error}", EXPIRY.as_secs());
         }
@@ -83,6 +85,36 @@ impl Session {
             }
             tokio::time::sleep(RETRY_EVERY).await;
         }
+    }
+
+    /// Of two writers, one wins only if the server refuses a write whose condition is false. Some
+    /// servers ignore conditions and answer success.
+    async fn check_conditions(&self) -> io::Result<()> {
+        let wrong = Expected::Tag(WRONG_TAG.to_owned());
+        for (condition, expected) in [("If-None-Match: *", Expected::Nothing), ("If-Match", wrong)] {
+            let refused = self.objects.put(LOCK, content(&self.id, HELD, 0), expected).await;
+            let what = match refused {
+                Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => continue,
+                Ok(_) => "ignores",
+                Err(error) if is_not_implemented(&error) => "does not know",
+                Err(error) => return Err(self.objects.failed(LOCK, &error).into()),
+            };
+            let (address, endpoint) = (&self.objects.address, &self.objects.endpoint);
+            let text = format!(
+                "{address}: {endpoint} {what} the condition {condition} of PutObject, so two writers would destroy each other's \
+                 revisions; nothing was written; use a server of the table in docs/object-storage.md"
+            );
+            return Err(BucketError { kind: BucketErrorKind::Invalid, text }.into());
+        }
+        Ok(())
+    }
+
+    async fn release(&self, tag: String, has_unnamed: bool) -> io::Result<()> {
+        if !has_unnamed {
+            return self.objects.delete(vec![LOCK.to_owned()]).await;
+        }
+        let left = self.objects.put(LOCK, content(&self.id, LEFT, 0), Expected::Tag(tag)).await;
+        left.map(drop).map_err(|error| self.objects.failed(LOCK, &error).into())
     }
 
     /// Left, expired, or of this work directory, whose file lock the caller holds.
@@ -157,6 +189,8 @@ fn content(id: &str, state: &str, count: u64) -> Bytes {
 const HELD: &str = "held";
 /// Released, with objects that no manifest names.
 const LEFT: &str = "left";
+/// The MD5 of no object that is written here.
+const WRONG_TAG: &str = "\"00000000000000000000000000000000\"";
 const EXPIRY: Duration = Duration::from_secs(120);
 const RENEWAL: Duration = Duration::from_secs(30);
 const RETRY_EVERY: Duration = Duration::from_millis(500);

@@ -13,11 +13,12 @@ use object_store::{
 use vouch_tree_store::{BucketError, BucketErrorKind};
 
 use crate::address::Address;
-use crate::error::describe;
+use crate::error::{describe, is_not_implemented};
 
 #[derive(Debug)]
 pub(crate) struct Objects {
     pub(crate) store: AmazonS3,
+    pub(crate) single_deletes: AmazonS3,
     pub(crate) address: Address,
     pub(crate) endpoint: String,
 }
@@ -145,17 +146,29 @@ impl Objects {
         Ok(dirs.chain(files).collect())
     }
 
+    /// One request a thousand objects, or one each if there is one or the server knows no other.
     pub(crate) async fn delete(&self, objects: Vec<String>) -> io::Result<()> {
-        let keys: Vec<_> = objects.iter().map(|object| Ok(self.key(object))).collect();
-        let mut deleted = self.store.delete_stream(futures_util::stream::iter(keys).boxed());
-        while let Some(result) = deleted.next().await {
-            match result {
-                Ok(_) | Err(Error::NotFound { .. }) => {}
-                Err(error) => return Err(self.failed("", &error).into()),
-            }
-        }
-        Ok(())
+        let keys: Vec<_> = objects.iter().map(|object| self.key(object)).collect();
+        let deleted = match keys.len() {
+            1 => delete_all(&self.single_deletes, keys).await,
+            _ => match delete_all(&self.store, keys.clone()).await {
+                Err(error) if is_not_implemented(&error) => delete_all(&self.single_deletes, keys).await,
+                deleted => deleted,
+            },
+        };
+        deleted.map_err(|error| self.failed("", &error).into())
     }
+}
+
+async fn delete_all(store: &AmazonS3, keys: Vec<Key>) -> Result<(), Error> {
+    let mut deleted = store.delete_stream(futures_util::stream::iter(keys.into_iter().map(Ok)).boxed());
+    while let Some(result) = deleted.next().await {
+        match result {
+            Ok(_) | Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 async fn fill(file: &mut tokio::fs::File, part: &mut [u8]) -> io::Result<usize> {

@@ -1,5 +1,6 @@
 //! versitygw. Each part is a process, because the environment configures a bucket.
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -51,6 +52,55 @@ fn leftovers_of_another_machine_are_not_overwritten() {
     }
 }
 
+/// As s3rver 3.7.1 and nanio 0.1.7: each `PutObject` succeeds whatever its condition.
+#[test]
+fn server_that_ignores_conditions_is_refused_before_a_write() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = command(dir.path(), port, "create-refused", "a");
+    let mut child = command.spawn().unwrap();
+    let (heads, received) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let head = answer_without_conditions(stream.unwrap());
+            heads.send(head).unwrap();
+        }
+    });
+    assert!(child.wait().unwrap().success());
+    let writes: Vec<_> = received.try_iter().filter(|head| !head.starts_with("GET ")).collect();
+    assert!(writes.iter().all(|head| head.contains(" /bucket/db/lock")), "{writes:?}");
+    assert!(writes.last().unwrap().starts_with("DELETE "), "no lock is left, without DeleteObjects: {writes:?}");
+}
+
+/// Returns the request line.
+fn answer_without_conditions(mut stream: TcpStream) -> String {
+    let mut input = BufReader::new(stream.try_clone().unwrap());
+    let (mut head, mut body_len) = (String::new(), 0);
+    input.read_line(&mut head).unwrap();
+    loop {
+        let mut line = String::new();
+        input.read_line(&mut line).unwrap();
+        if line.trim_end().is_empty() {
+            break;
+        }
+        if let Some(len) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            body_len = len.trim().parse().unwrap();
+        }
+    }
+    input.read_exact(&mut vec![0; body_len]).unwrap();
+    let empty = "<ListBucketResult><Name>bucket</Name><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>";
+    let (status, body) = match head.split(' ').next() {
+        Some("PUT") => ("200 OK", ""),
+        Some("DELETE") => ("204 No Content", ""),
+        Some("GET") if head.contains("list-type") => ("200 OK", empty),
+        _ => ("404 Not Found", ""),
+    };
+    let len = body.len();
+    write!(stream, "HTTP/1.1 {status}\r\nETag: \"x\"\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n{body}").unwrap();
+    head
+}
+
 fn lens(packs: &Path) -> Vec<(String, u64)> {
     let entries = std::fs::read_dir(packs).unwrap().map(|entry| entry.unwrap());
     entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
@@ -69,6 +119,10 @@ fn child_with_a_bucket() {
             conformance::check(|| Packs::new(WriteOptions { pack_len_max: 200_000, fresh_count_max: 3, ..WriteOptions::default() }));
         }
         "create" => Database::create(db, HostId::from_bytes([1; 32]), conformance::IV).unwrap(),
+        "create-refused" => {
+            let error = Database::create(db, HostId::from_bytes([1; 32]), conformance::IV).unwrap_err().to_string();
+            assert!(error.contains("ignores the condition If-None-Match: *"), "{error}");
+        }
         "commit" => open().unwrap().set_statements(statement("b")).unwrap(),
         "commit-late" => {
             let writer = open().unwrap();
@@ -162,16 +216,20 @@ impl Server {
     }
 
     fn command(&self, role: &str, machine: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child_with_a_bucket", "--nocapture"]).env(ROLE, role).env("HOME", self.dir.path());
-        command.env("VOUCH_BUCKET_DIR", self.dir.path().join(machine)).env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.port));
-        command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret").stdout(Stdio::null());
-        command
+        command(self.dir.path(), self.port, role, machine)
     }
 
     fn run(&self, role: &str, machine: &str) -> bool {
         self.command(role, machine).status().unwrap().success()
     }
+}
+
+fn command(home: &Path, port: u16, role: &str, machine: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "child_with_a_bucket", "--nocapture"]).env(ROLE, role).env("HOME", home);
+    command.env("VOUCH_BUCKET_DIR", home.join(machine)).env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}"));
+    command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret").stdout(Stdio::null());
+    command
 }
 
 impl Drop for Server {
