@@ -126,7 +126,7 @@ fn add_tls(tls: &TlsConfig, findings: &mut Findings) {
         Ok(CheckedTls { certificate, days_left, is_revocation_overdue }) => {
             findings.add(match days_left {
                 ..0 => Finding::problem(FAULT, certificate, "the certificate has expired: clients refuse it").cure("renew it"),
-                ..14 => Finding::note(FAULT, certificate, format_args!("the certificate expires in {days_left} days")).cure("renew it"),
+                0..14 => Finding::note(FAULT, certificate, format_args!("the certificate expires in {days_left} days")).cure("renew it"),
                 _ => Finding::ok(certificate, format_args!("certificate and key fit; {days_left} days left")),
             });
             if is_revocation_overdue {
