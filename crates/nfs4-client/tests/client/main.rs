@@ -197,7 +197,7 @@ fn answers_calls_of_server_during_handshake() {
     (world.lock().unwrap().recall, world.lock().unwrap().recalls_always) = (Some(recalled()), true);
     let mut pipeline = Pipeline::connect(address, 1, 3, &identity(), Box::new(Plain::none())).unwrap();
     assert!(pipeline.submitter().submit(0, |_, _| {}).unwrap());
-    while pipeline.poll(None, |_, _, outcome| drop(outcome.unwrap())).unwrap() == 0 {}
+    while pipeline.poll(None, |_, _, outcome| _ = outcome.unwrap()).unwrap() == 0 {}
     runtime.block_on(async {
         let client = Client::connect(Config { connections: 3, ..config(address, 1) }).await.unwrap();
         root(&client).await;
