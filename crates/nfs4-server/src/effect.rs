@@ -44,6 +44,22 @@ pub enum Effect {
         address: IpAddr,
         from: Network,
     },
+    /// For the log: a holder has not returned a recalled delegation.
+    RecallOverdue {
+        name: Arc<[u8]>,
+        address: IpAddr,
+        export: Arc<str>,
+        /// The file's identifier, in hexadecimal.
+        file: String,
+        waited_ms: u64,
+        is_revoked: bool,
+    },
+    /// For the log: another client uses the name, so this one was refused.
+    NameConflict {
+        name: Arc<[u8]>,
+        holder: IpAddr,
+        refused: IpAddr,
+    },
     Disconnect(ConnectionId),
     /// Run [`Job::step`] on a thread that may block until the job is done.
     Background(Job),

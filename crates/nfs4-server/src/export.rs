@@ -102,6 +102,8 @@ pub struct Export {
     pub sync: bool,
     pub clients: Arc<dyn ClientMatcher>,
     pub locations: Locations,
+    /// False with `no_delegations`.
+    pub delegations: bool,
     /// Servers of the same published tree, this one included, from which clients read in parallel
     /// (pNFS, RFC 8435). Empty: there are no layouts.
     pub data_servers: Vec<SocketAddr>,

@@ -277,6 +277,15 @@ impl Server {
                 StateEffect::AddressMismatch { owner, address, from } => {
                     effects.push(Effect::AddressMismatch { name: owner, address, from })
                 }
+                StateEffect::RecallOverdue { owner, address, file, waited_ms, is_revoked } => effects.push(Effect::RecallOverdue {
+                    name: owner,
+                    address,
+                    export: self.export_source(file.export),
+                    file: file.file.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect(),
+                    waited_ms,
+                    is_revoked,
+                }),
+                StateEffect::NameConflict { owner, holder, refused } => effects.push(Effect::NameConflict { name: owner, holder, refused }),
                 StateEffect::Release(open) => releases.add(open, effects),
                 StateEffect::Ended { file, delegation, why } => {
                     let observer = self.observer.clone();
@@ -286,6 +295,12 @@ impl Server {
         }
         releases.end(effects);
         result
+    }
+
+    fn export_source(&self, id: crate::ExportId) -> Arc<str> {
+        let tree = self.tree();
+        let found = tree.sites().find(|site| site.export.id == id).map(|site| site.export.source.clone());
+        found.unwrap_or_else(|| "an export that is gone".into())
     }
 
     pub(crate) fn record_error(&self, report: ErrorReport) {

@@ -52,6 +52,7 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
         sync: true,
         clients: Arc::new(AllowAll(Arc::new(access))),
         locations: crate::Locations::default(),
+        delegations: true,
         data_servers: Vec::new(),
     }
 }

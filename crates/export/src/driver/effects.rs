@@ -128,6 +128,22 @@ impl Driver {
                     }
                 }
                 Effect::AddressMismatch { name, address, from } => self.log_address_change(&name, address, from),
+                Effect::RecallOverdue { name, address, export, file, waited_ms, is_revoked } => {
+                    let waited_s = waited_ms / 1000;
+                    let client = name.escape_ascii();
+                    match is_revoked {
+                        true => tracing::warn!(
+                            %client, %address, %export, %file, waited_s,
+                            "revoked a delegation that the client did not return; its cached writes to the file may be lost"
+                        ),
+                        false => tracing::warn!(
+                            %client, %address, %export, %file, waited_s,
+                            "a client does not return a recalled delegation, and other clients wait for the file; \
+                             for files that several clients share, such as images of virtual disks, export with no_delegations"
+                        ),
+                    }
+                }
+                Effect::NameConflict { name, holder, refused } => self.log_name_conflict(&name, holder, refused),
                 Effect::Disconnect(id) => {
                     if let Some(connection) = self.connection(id) {
                         tracing::info!(peer = %connection.peer(), "the engine closes a connection, so that the client retries over another");
@@ -146,6 +162,22 @@ impl Driver {
                 client = %name.escape_ascii(), %address, before = %from, left_out,
                 "a client returned from another address than before the restart; it may not reclaim state, and starts fresh after the grace period"
             );
+        }
+    }
+
+    fn log_name_conflict(&self, name: &[u8], holder: IpAddr, refused: IpAddr) {
+        if let Some(left_out) = self.address_change_limit.lock().admit(refused, clock::mono_ms()) {
+            let client = name.escape_ascii();
+            match holder == refused {
+                true => tracing::warn!(
+                    %client, address = %holder, left_out,
+                    "a client ended an active client of the same name and address, which lost its opens and locks; {CLONES}"
+                ),
+                false => tracing::warn!(
+                    %client, %holder, %refused, left_out,
+                    "refused a client because an active client at another address uses its name (CLID_INUSE); {CLONES}"
+                ),
+            }
         }
     }
 
@@ -173,3 +205,6 @@ impl Driver {
         });
     }
 }
+
+const CLONES: &str = "if two machines have one host name, for example clones, rename one of them, or set nfs4_unique_id of the \
+                      module nfs on each (see the page on troubleshooting: Operation not permitted)";

@@ -316,6 +316,7 @@ impl Sources {
                 sync: options.sync,
                 clients: Arc::new(ClientRules::new(&entry.clients, self.hosts.clone())),
                 locations: options.locations.unwrap_or_default(),
+                delegations: !options.no_delegations,
                 data_servers: options.data_servers.unwrap_or_default(),
             });
         }
@@ -381,6 +382,8 @@ pub(super) fn first(entry: &Entry) -> Options {
         // All clients share one file system, so all must be allowed to cross mounts.
         options.cross_mounts &= client.options.cross_mounts;
         options.sync |= client.options.sync;
+        // Clients share the files, so one that forbids delegations decides for all.
+        options.no_delegations |= client.options.no_delegations;
         options.data_servers = options.data_servers.take().or_else(|| client.options.data_servers.clone());
         options.locations = options.locations.take().or_else(|| client.options.locations.clone());
         options.share_snapshots(&client.options);

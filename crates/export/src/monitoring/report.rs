@@ -45,6 +45,8 @@ impl Report {
             held_back: quotas.calls.refusals.get() + quotas.waiting_len.refusals.get() + quotas.held.refusals.get(),
             clients_displaced: totals.clients_displaced,
             clients_refused: totals.clients_refused,
+            name_conflicts: totals.name_conflicts,
+            delegations_revoked: totals.delegations_revoked,
             copies: report.copies,
             tls: self.tls_status(),
             name_service,
@@ -215,7 +217,7 @@ impl Report {
         ]
     }
 
-    fn counters(&self, totals: &StateTotals) -> [Sample<u64>; 23] {
+    fn counters(&self, totals: &StateTotals) -> [Sample<u64>; 25] {
         let (traffic, names) = (&self.driver.traffic, self.reloader.accounts.status().0);
         let live: u64 = self.driver.connections.lock().values().map(|connection| connection.sent_len()).sum();
         [
@@ -235,6 +237,16 @@ impl Report {
             ),
             ("vouch_export_clients_displaced_total", "Clients that were evicted for other clients.", totals.clients_displaced),
             ("vouch_export_clients_refused_total", "New clients that were refused because the table was full.", totals.clients_refused),
+            (
+                "vouch_export_client_name_conflicts_total",
+                "Clients that were refused, or that ended another client, because both use one name.",
+                totals.name_conflicts,
+            ),
+            (
+                "vouch_export_delegations_revoked_total",
+                "Delegations that their holder did not return after a recall.",
+                totals.delegations_revoked,
+            ),
             (
                 "vouch_export_held_back_total",
                 "Times that reading a connection paused because too many calls waited.",

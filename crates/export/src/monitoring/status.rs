@@ -17,6 +17,11 @@ pub struct Status {
     pub clients_displaced: u64,
     /// EXCHANGE_IDs and SETCLIENTIDs that a full table refused.
     pub clients_refused: u64,
+    /// Clients refused or ended because another client uses their name.
+    #[serde(default)]
+    pub name_conflicts: u64,
+    #[serde(default)]
+    pub delegations_revoked: u64,
     pub copies: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,

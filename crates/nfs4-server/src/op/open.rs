@@ -254,7 +254,8 @@ impl<'a> OpenRequest<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
         let extensions = DelegationExtensions { times: self.extensions.times && may_set, ..self.extensions };
         let OpenRequest { client, owner, share, want, claim, terms, opener, .. } = *self;
-        OpenCall { client, owner, file: file.key(), share, claim, want, extensions, truncate: false, terms, opener }
+        let may_delegate = file.grant.site.export.delegations;
+        OpenCall { client, owner, file: file.key(), share, claim, want, may_delegate, extensions, truncate: false, terms, opener }
     }
 }
 

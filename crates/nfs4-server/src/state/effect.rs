@@ -31,6 +31,20 @@ pub(crate) enum StateEffect<F> {
         address: IpAddr,
         from: Network,
     },
+    /// Log that a recalled delegation is not returned.
+    RecallOverdue {
+        owner: Arc<[u8]>,
+        address: IpAddr,
+        file: FileKey,
+        waited_ms: u64,
+        is_revoked: bool,
+    },
+    /// Log that a client was refused because another one uses its name.
+    NameConflict {
+        owner: Arc<[u8]>,
+        holder: IpAddr,
+        refused: IpAddr,
+    },
     Release(F),
     Ended {
         file: F,

@@ -38,6 +38,8 @@ pub struct Totals {
     pub reply_cache_len: usize,
     pub clients_displaced: u64,
     pub clients_refused: u64,
+    pub name_conflicts: u64,
+    pub delegations_revoked: u64,
 }
 
 impl<F: Clone> State<F> {
@@ -52,6 +54,8 @@ impl<F: Clone> State<F> {
             reply_cache_len: self.reply_cache_len,
             clients_displaced: self.clients_displaced,
             clients_refused: self.clients_refused,
+            name_conflicts: self.name_conflicts,
+            delegations_revoked: self.delegations_revoked,
         }
     }
 

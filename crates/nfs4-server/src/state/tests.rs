@@ -115,6 +115,7 @@ pub(super) fn session_args(client: ClientId, seq: CreateSeq) -> CreateSessionArg
 
 pub(super) fn open_call<'a>(peer: &Peer, owner: &'a [u8], number: u8, share: Share) -> OpenCall<'a> {
     OpenCall {
+        may_delegate: true,
         client: peer.client,
         owner,
         file: file(number),

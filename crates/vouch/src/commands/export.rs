@@ -39,7 +39,7 @@ mod status;
                   vouch export status                                      clients, opens, locks, recent errors\n\n\
                   It runs until SIGTERM or SIGINT, and then lets replies under way leave; SIGHUP reads the exports anew. Metrics: GET /metrics (Prometheus), GET /healthz.\n\n\
                   Of the options of exports(5), these are taken: rw ro sec= root_squash no_root_squash all_squash anonuid= anongid= fsid= (a number, root, a UUID) secure insecure \
-                  crossmnt nocrossmnt mountpoint= sync async no_subtree_check sign_fh xprtsec= (none, tls, mtls), and machine_writes, snapshots=, snapdir= and pnfs=ADDRESS[+ADDRESS] of our own; a line is logged for each other one that is known, and the list is refused if one is not. Paths tree:DB and tree:NAME export published trees."
+                  crossmnt nocrossmnt mountpoint= sync async no_subtree_check sign_fh xprtsec= (none, tls, mtls), and machine_writes, no_delegations, snapshots=, snapdir= and pnfs=ADDRESS[+ADDRESS] of our own; a line is logged for each other one that is known, and the list is refused if one is not. Paths tree:DB and tree:NAME export published trees."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -23,6 +23,7 @@ fn export(files: &Arc<MemoryFs>) -> Export {
         file_system: files.clone(),
         sync: true,
         clients: Arc::new(Nobody),
+        delegations: true,
         data_servers: Vec::new(),
         locations: Default::default(),
     }

@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) locations: Option<Locations>,
     /// `pnfs=`, an extension: servers of the same tree that clients read in parallel.
     pub(crate) data_servers: Option<Vec<SocketAddr>>,
+    /// `no_delegations`, an extension.
+    pub(crate) no_delegations: bool,
     /// Weakest transport that `xprtsec=` lists.
     pub(crate) transport_min: Transport,
     /// `snapshots`: where they are; `Some(None)`: where the file system itself shows them.
@@ -74,6 +76,7 @@ impl Default for Options {
             machine_writes: false,
             locations: None,
             data_servers: None,
+            no_delegations: false,
             transport_min: Transport::Clear,
             snapshots: None,
             snapshots_visible: None,
@@ -121,6 +124,7 @@ impl Options {
                 })?)
             }
             ("machine_writes", None) => self.machine_writes = true,
+            ("no_delegations", None) => self.no_delegations = true,
             ("crossmnt", None) => self.cross_mounts = true,
             ("nocrossmnt", None) => self.cross_mounts = false,
             ("hide", None) => {}

@@ -62,13 +62,13 @@ impl<F: Clone> State<F> {
             // Case 5: client restart. The old record stays until CREATE_SESSION confirms the new
             // one.
             (false, false, true) => {
-                self.check_restart(key, credential)?;
+                self.check_restart(key, credential).map_err(|_| self.note_name_conflict(key, credential.address))?;
                 self.add_unconfirmed(args, credential, wanted, now)
             }
             // Case 3: name collision. Only an expired or stateless client yields its name.
             (false, _, false) => {
                 if client.has_state_to_lose() {
-                    return Err(Status::CLID_INUSE);
+                    return Err(self.note_name_conflict(key, credential.address));
                 }
                 self.check_name_is_free(Family::V41, &args.owner.id, credential)?;
                 self.expire(key);

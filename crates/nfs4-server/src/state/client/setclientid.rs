@@ -39,7 +39,9 @@ impl<F: Clone> State<F> {
             let v40 = client.v40().expect("a name of this family has a record of this family");
             if !same_principal {
                 if active || !admitted {
-                    return Err(SetClientError::InUse(v40.callback.clone()));
+                    let callback = v40.callback.clone();
+                    self.note_name_conflict(key, credential.address);
+                    return Err(SetClientError::InUse(callback));
                 }
                 self.expire(key);
             } else if same_verifier {
@@ -50,7 +52,9 @@ impl<F: Clone> State<F> {
                 }
                 return Ok((id, confirm));
             } else if from_elsewhere {
-                return Err(SetClientError::InUse(v40.callback.clone()));
+                let callback = v40.callback.clone();
+                self.note_name_conflict(key, credential.address);
+                return Err(SetClientError::InUse(callback));
             }
         }
         if !admitted {

@@ -1,6 +1,7 @@
 use super::credential::{Credential, Family};
 use super::record::{Client, Lease, NameRecords, VersionState};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use vouch_nfs4::op::SequenceFlags;
@@ -113,6 +114,14 @@ impl<F: Clone> State<F> {
         let client = &self.clients[before];
         let is_same = client.source == Source::of(&credential) && client.is_of_machine(credential);
         if client.has_state_to_lose() && !is_same { Err(Status::CLID_INUSE) } else { Ok(()) }
+    }
+
+    /// A cloned machine repeats its attempt for ever: without a report nobody learns the cause.
+    pub(in crate::state) fn note_name_conflict(&mut self, holder: ClientKey, refused: IpAddr) -> Status {
+        let client = &self.clients[holder];
+        self.effects.push_back(StateEffect::NameConflict { owner: client.owner.clone(), holder: client.address, refused });
+        self.name_conflicts += 1;
+        Status::CLID_INUSE
     }
 
     pub(in crate::state) fn check_confirmation(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {

@@ -7,7 +7,7 @@ use vouch_nfs4::{StateSeq, Stateid, Status};
 use crate::state::DelegationPolicy;
 use crate::state::callback::record::Subject;
 use crate::state::client::credential::Family;
-use crate::state::effect::{CallbackOp, HolderAttributes, Loss};
+use crate::state::effect::{CallbackOp, HolderAttributes, Loss, StateEffect};
 use crate::state::id::{ClientKey, FileKey, FileRef, StateKey};
 use crate::state::lease::timers::Timer;
 use crate::state::limits::{CALLBACK_TIMEOUT_MS, DELEGATIONS_PER_FILE_MAX, HOLDER_ATTRIBUTES_MS, REVOKED_PER_CLIENT_MAX};
@@ -76,7 +76,7 @@ impl<F: Clone> State<F> {
         matches!(self.states.get(key).map(|entry| &entry.kind), Some(Kind::Delegation(delegation)) if delegation.recalled_ms.is_some())
     }
 
-    /// After one lease the delegation is revoked (§10.4.6).
+    /// See [`Self::recall_due`].
     pub(in crate::state) fn recall(&mut self, key: StateKey, truncate: bool, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
@@ -88,22 +88,40 @@ impl<F: Clone> State<F> {
         let stateid = entry.stateid(self.boot, key);
         let client = entry.client;
         self.files.note_conflict(&file, now);
-        self.timers.set(now + self.config.lease_ms, Timer::Recall(key));
+        self.timers.set(now + self.config.lease_ms / 2, Timer::Recall(key));
         self.queue_callback(client, CallbackOp::Recall { stateid, file, truncate }, Subject::Recall(key));
     }
 
+    /// Reports the delay after half a lease, and revokes after one (§10.4.6).
     pub(in crate::state) fn recall_due(&mut self, key: StateKey, now: u64) {
-        let due = self.states.get(key).is_some_and(|entry| match &entry.kind {
-            Kind::Delegation(delegation) => delegation.recalled_ms.is_some_and(|at| now >= at + self.config.lease_ms),
-            _ => false,
-        });
-        if due {
-            self.revoke(key);
+        let lease_ms = self.config.lease_ms;
+        let Some(entry) = self.states.get_mut(key) else { return };
+        let Kind::Delegation(delegation) = &mut entry.kind else { return };
+        let Some(recalled_ms) = delegation.recalled_ms else { return };
+        let waited_ms = now.saturating_sub(recalled_ms);
+        if waited_ms >= lease_ms {
+            return self.revoke(key);
         }
+        if waited_ms >= lease_ms / 2 && !std::mem::replace(&mut delegation.is_overdue, true) {
+            let file = delegation.key;
+            self.report_recall(key, file, waited_ms, false);
+        }
+        self.timers.set(recalled_ms + lease_ms, Timer::Recall(key));
+    }
+
+    fn report_recall(&mut self, key: StateKey, file: FileKey, waited_ms: u64, is_revoked: bool) {
+        let client = &self.clients[self.states[key].client];
+        let (owner, address) = (client.owner.clone(), client.address);
+        self.effects.push_back(StateEffect::RecallOverdue { owner, address, file, waited_ms, is_revoked });
     }
 
     /// In 4.1 SEQUENCE reports the stateid until it is freed (§10.4.6).
     pub(in crate::state) fn revoke(&mut self, key: StateKey) {
+        let Kind::Delegation(delegation) = &self.states[key].kind else { unreachable!("the entry is a delegation") };
+        let waited_ms = self.latest_ms.saturating_sub(delegation.recalled_ms.unwrap_or(self.latest_ms));
+        let file = delegation.key;
+        self.report_recall(key, file, waited_ms, true);
+        self.delegations_revoked += 1;
         self.revoke_for(key, Loss::NotReturned);
     }
 
@@ -199,6 +217,8 @@ impl<F: Clone> State<F> {
         let asked = !matches!(call.want, Want::Unstated);
         let refused = |why| if asked { Granted::Refused(why) } else { Granted::None };
         match call.want {
+            Want::Read | Want::Write | Want::Any if !call.may_delegate => return refused(NoDelegation::Resource(false)),
+            Want::Unstated if !call.may_delegate => return Granted::None,
             Want::No => return refused(NoDelegation::NOT_WANTED),
             Want::Cancel => return refused(NoDelegation::CANCELLED),
             Want::Unstated if !again && self.config.delegations != DelegationPolicy::Always => return Granted::None,
@@ -236,6 +256,7 @@ impl<F: Clone> State<F> {
         let held = state.delegations.iter().any(|key| !others(key) || write || self.delegation_of(*key).write);
         let opened = !state.opens.are_all_of(client, call.file.export, |share| write || share.writes());
         if held
+            || !call.may_delegate
             || opened
             || state.delegations.len() >= DELEGATIONS_PER_FILE_MAX
             || self.config.delegations == DelegationPolicy::Never
@@ -261,7 +282,16 @@ impl<F: Clone> State<F> {
             _ => unreachable!("a delegation comes with an open"),
         };
         let times = call.extensions.times;
-        let delegation = Delegation { key: call.file, write, file: open_file, times, recalled_ms: None, holder: None, asked_ms: None };
+        let delegation = Delegation {
+            key: call.file,
+            write,
+            file: open_file,
+            times,
+            recalled_ms: None,
+            is_overdue: false,
+            holder: None,
+            asked_ms: None,
+        };
         let (export, terms, opener) = (call.file.export, call.terms, call.opener.cloned());
         let kind = Kind::Delegation(delegation);
         let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind });

@@ -11,6 +11,8 @@ pub(in crate::state) struct Delegation<F> {
     /// The holder keeps the file's access and change times (RFC 9754 §5).
     pub(in crate::state) times: bool,
     pub(in crate::state) recalled_ms: Option<u64>,
+    /// The log has a warning about the recall.
+    pub(in crate::state) is_overdue: bool,
     pub(in crate::state) holder: Option<(HolderAttributes, u64)>,
     pub(in crate::state) asked_ms: Option<u64>,
 }

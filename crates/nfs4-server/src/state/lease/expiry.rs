@@ -6,7 +6,7 @@ use crate::state::client::credential::Family;
 use crate::state::client::record::{Lease, VersionState};
 use crate::state::effect::{Loss, StateEffect};
 use crate::state::id::{ClientKey, StateKey};
-use crate::state::limits::{COURTESY_MS, TIMERS_AT_ONCE};
+use crate::state::limits::{COURTESY_MS, QUICK_RESTART_MS, TIMERS_AT_ONCE};
 use crate::state::slab::Ended;
 use crate::state::stateid::entry::OwnerKind;
 use crate::state::tables::State;
@@ -91,9 +91,18 @@ impl<F: Clone> State<F> {
     }
 
     pub(in crate::state) fn replace(&mut self, key: ClientKey) {
+        self.report_quick_restart(key);
         // 4.0 stateids of the former instance report EXPIRED (RFC 7530 §16.34.5).
         let ended = if self.clients.get(key).is_some_and(|client| client.family() == Family::V40) { Ended::Expired } else { Ended::Freed };
         self.end(key, ended, false, Loss::Restarted);
+    }
+
+    /// Two machines with one name and one address take each other's state away.
+    fn report_quick_restart(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get(key) else { return };
+        if client.has_state() && self.latest_ms.saturating_sub(client.renewed_ms) < QUICK_RESTART_MS {
+            self.note_name_conflict(key, client.address);
+        }
     }
 
     /// Durably before any conflicting grant (§8.4.3): otherwise both clients could hold the state

@@ -24,6 +24,8 @@ pub(crate) struct OpenCall<'a> {
     pub share: Share,
     pub claim: Claim,
     pub want: Want,
+    /// False with `no_delegations` of the export.
+    pub may_delegate: bool,
     pub extensions: DelegationExtensions,
     pub truncate: bool,
     pub terms: Terms,

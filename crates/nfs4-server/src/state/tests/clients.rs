@@ -37,6 +37,33 @@ fn other_principal_takes_client_owner_only_without_state() {
 }
 
 #[test]
+fn conflict_of_client_names_is_reported_with_both_addresses() {
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
+    fixture.open(&peer, 1, 1, 0).unwrap();
+    let user = user(0);
+    let holder = std::net::IpAddr::from([127, 0, 0, 1]);
+    let clone = std::net::IpAddr::from([192, 0, 2, 9]);
+    let refused = fixture.state.exchange_id(&exchange_id_args("a", 2), Credential { address: clone, ..sys(&user) }, 0);
+    assert_eq!(refused, Err(Status::CLID_INUSE));
+    assert_eq!(fixture.exchange_id("a", 2, 5), Err(Status::CLID_INUSE));
+    // Behind one address, each instance ends the other.
+    let exchanged = fixture.exchange_id("a", 3, 0).unwrap();
+    fixture.confirm(&exchanged, sys(&user)).unwrap();
+    let reports: Vec<_> = fixture
+        .state
+        .take_effects()
+        .into_iter()
+        .filter_map(|effect| match effect {
+            StateEffect::NameConflict { owner, holder, refused } => Some((owner.to_vec(), holder, refused)),
+            _ => None,
+        })
+        .collect();
+    let report = |refused| (b"a".to_vec(), holder, refused);
+    assert_eq!(reports, [report(clone), report(holder), report(holder)]);
+    assert_eq!(fixture.state.totals().name_conflicts, 3);
+}
+
+#[test]
 fn restarted_client_loses_state_when_new_record_is_confirmed() {
     let (mut fixture, [mut old]) = Fixture::with_peers(["a"]);
     fixture.open(&old, 1, 1, 0).unwrap();

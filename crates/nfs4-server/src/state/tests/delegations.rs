@@ -159,6 +159,44 @@ fn delegation_not_returned_within_lease_is_revoked() {
 }
 
 #[test]
+fn unreturned_delegation_is_reported_after_half_a_lease_and_at_revocation() {
+    let (mut fixture, [mut a, mut b]) = Fixture::with_peers(["a", "b"]);
+    read_delegation(&mut fixture, &a, 1);
+    fixture.renew_lease(&mut a).unwrap();
+    assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
+    let mut reports = Vec::new();
+    let mut wait = |fixture: &mut Fixture, ms| {
+        fixture.advance(ms);
+        reports.extend(fixture.state.take_effects().into_iter().filter_map(|effect| match effect {
+            StateEffect::RecallOverdue { owner, waited_ms, is_revoked, .. } => Some((owner.to_vec(), waited_ms, is_revoked)),
+            _ => None,
+        }));
+    };
+    wait(&mut fixture, LEASE_MS / 2);
+    (0..8).for_each(|_| {
+        fixture.renew_lease(&mut a).unwrap();
+        fixture.renew_lease(&mut b).unwrap();
+        wait(&mut fixture, LEASE_MS / 4);
+    });
+    assert_eq!(reports, [(b"a".to_vec(), LEASE_MS / 2, false), (b"a".to_vec(), LEASE_MS, true)]);
+    assert_eq!(fixture.state.totals().delegations_revoked, 1);
+}
+
+#[test]
+fn export_without_delegations_grants_none() {
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
+    for (want, expected) in [(Want::Unstated, Granted::None), (Want::Read, Granted::Refused(NoDelegation::Resource(false)))] {
+        for _ in 0..2 {
+            let call = OpenCall { want, may_delegate: false, ..open_call(&peer, b"o", 1, share(1, 0)) };
+            let plan = fixture.state.check_open(&call, fixture.now).unwrap();
+            let opened = fixture.state.open(&call, fixture.handle.clone(), plan.union, fixture.now).unwrap();
+            assert_eq!(opened.delegation, expected);
+        }
+    }
+    read_delegation(&mut fixture, &peer, 1);
+}
+
+#[test]
 fn delegation_ends_with_silent_client_and_needs_callback_channel() {
     let (mut fixture, [a]) = Fixture::with_peers(["a"]);
     read_delegation(&mut fixture, &a, 1);

@@ -24,7 +24,7 @@ impl Store {
                 }
                 StateEffect::Forget { key } => self.records.retain(|(other, _)| *other != key),
                 StateEffect::GraceEnded => self.records.retain(|(key, _)| self.written_this_boot.contains(key)),
-                StateEffect::AddressMismatch { .. } | StateEffect::Callback(_) | StateEffect::Release(_) | StateEffect::Ended { .. } => {}
+                _ => {}
             }
         }
     }

@@ -95,6 +95,8 @@ fn table(status: &Status) -> String {
         (status.held_back, "pauses of reading because too many calls of an address, or in all, were waiting"),
         (status.clients_displaced, "idle or expired clients evicted to make room"),
         (status.clients_refused, "clients refused for lack of room"),
+        (status.name_conflicts, "clients refused or ended because another client uses their name; see nfs4_unique_id in the log"),
+        (status.delegations_revoked, "delegations revoked because their holder did not return them"),
     ];
     for (count, what) in pressed.into_iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!("{count} {what}\n"));
