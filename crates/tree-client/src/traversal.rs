@@ -168,9 +168,7 @@ async fn fetch<C>(tree: &Tree, work: &PendingFrame<C>, waits_out_outages: bool) 
         let deadline = if waits_out_outages { Instant::now() + tree.operation_max() } else { end };
         match tree.replicas_set().fetch(want, deadline, tree.operation_max()).await {
             Err(error) if error.class() == ErrorClass::Unreachable => match pauses.next() {
-                Some(pause) if waits_out_outages || Instant::now() + pause < end && !tree.replicas_set().all_keep_closing() => {
-                    sleep(pause).await
-                }
+                Some(pause) if waits_out_outages || Instant::now() + pause < end => sleep(pause).await,
                 _ => return Err(error),
             },
             done => return done,

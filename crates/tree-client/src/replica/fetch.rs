@@ -17,8 +17,8 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
 const ATTEMPT_PROGRESS_MIN: u64 = 64 * 1024;
 
-/// If all replicas are paused for longer, the fetch fails at once.
-const WAIT_MAX: Duration = Duration::from_secs(3);
+/// Longest pause between attempts while no replica answers.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 const ATTEMPTS_MAX: usize = 4;
 
@@ -93,30 +93,37 @@ impl ReplicaSet {
             let choice = self.scores().lock().choose(now, |id| search.done.contains_key(&id));
             match choice {
                 Choice::Ask(id) => return Ok(id),
-                Choice::Wait(at) if at.saturating_sub(now) > WAIT_MAX => return Err(self.no_replica_available(search)),
-                Choice::Wait(at) => {
-                    let until = Instant::now() + at.saturating_sub(now) + Duration::from_millis(1);
-                    if until >= deadline {
-                        sleep_until(deadline).await;
-                        return Err(self.timed_out(search, limit));
+                Choice::Wait(at) if at.saturating_sub(now) > RETRY_PAUSE_MAX => {
+                    if self.only_liars_are_left(search) {
+                        return Err(self.all_lied(search));
                     }
-                    sleep_until(until).await;
+                    search.forget_failures();
+                    self.scores().lock().shorten_pauses(now + RETRY_PAUSE_MAX, now);
                 }
+                Choice::Wait(at) => self.pause(at.saturating_sub(now), search, deadline, limit).await?,
+                Choice::Nobody if search.done.is_empty() => self.pause(RETRY_PAUSE_MAX, search, deadline, limit).await?,
                 Choice::Nobody => {
-                    if search.done.is_empty() {
-                        return Err(self.unreachable(search));
-                    }
                     if search.done.values().all(|verdict| *verdict == Verdict::Lacks) {
                         return Err(Error::Missing { handle: request.handle, asked: search.done.len(), refused: self.offers_refused() });
                     }
                     if search.done.keys().all(|id| search.is_final(*id)) {
                         return Err(self.all_lied(search));
                     }
-                    let Search { done, lies, .. } = search;
-                    done.retain(|id, verdict| is_final(*verdict, lies.get(id)));
+                    search.forget_failures();
                 }
             }
         }
+    }
+
+    /// Then looks up names again: a name may have failed before, or may have another address now.
+    async fn pause(&self, pause: Duration, search: &Search, deadline: Instant, limit: Duration) -> Result<()> {
+        let until = Instant::now() + pause + Duration::from_millis(1);
+        sleep_until(until.min(deadline)).await;
+        if until >= deadline {
+            return Err(self.timed_out(search, limit));
+        }
+        self.resolve_by(deadline.min(until + RETRY_PAUSE_MAX)).await;
+        Ok(())
     }
 
     fn launch(&self, search: &mut Search, id: ReplicaId) -> Instant {
@@ -186,23 +193,15 @@ impl ReplicaSet {
         let _ = tokio::time::timeout_at(deadline, self.resolve()).await;
     }
 
-    fn no_replica_available(&self, search: &Search) -> Error {
+    fn only_liars_are_left(&self, search: &Search) -> bool {
         let now = self.now();
-        let lacks = |id| search.done.get(&id) == Some(&Verdict::Lacks);
-        let liars = self.all().iter().all(|replica| lacks(replica.id()) || self.scores().lock().is_excluded(replica.id(), now));
-        if liars { self.all_lied(search) } else { self.unreachable(search) }
+        self.all().iter().all(|replica| search.is_final(replica.id()) || self.scores().lock().is_excluded(replica.id(), now))
     }
 
     fn all_lied(&self, search: &Search) -> Error {
         let reasons = self.reasons(search);
         tracing::debug!(tree = %self.hostid(), "no replica sent right data: {reasons}");
         Error::Lied { reasons }
-    }
-
-    fn unreachable(&self, search: &Search) -> Error {
-        let attempts = self.reasons(search);
-        tracing::debug!(tree = %self.hostid(), "no replica serves the tree now: {attempts}");
-        Error::Unreachable { attempts }
     }
 
     fn timed_out(&self, search: &Search, after: Duration) -> Error {
@@ -253,6 +252,11 @@ impl Search {
         *self.lies.entry(id).or_default() += u32::from(verdict == Verdict::Lied);
         self.reasons.insert(id, reason);
         self.done.insert(id, verdict);
+    }
+
+    fn forget_failures(&mut self) {
+        let Search { done, lies, .. } = self;
+        done.retain(|id, verdict| is_final(*verdict, lies.get(id)));
     }
 
     fn is_final(&self, id: ReplicaId) -> bool {

@@ -13,7 +13,7 @@ use vouch_xdr::Xdr;
 
 use super::connection::{CallFailure, Connection};
 use super::request::{FetchFailure, Queues};
-use super::score::{Failure, ReplicaHealth, ReplicaId, Scores};
+use super::score::{ReplicaHealth, ReplicaId, Scores};
 use super::status::{CounterCells, ReplicaState, ReplicaStatus};
 use crate::connector::Connector;
 use crate::http::url;
@@ -232,21 +232,16 @@ impl Replica {
             self.lied(what);
             return FetchFailure::Lied(what.clone());
         }
-        let how = if matches!(failure, CallFailure::Closed(_)) { Failure::ClosedByPeer } else { Failure::Other };
-        self.failed_by(how, &failure.to_string());
+        self.failed(&failure.to_string());
         FetchFailure::Failed(failure.to_string())
     }
 
     pub(crate) fn failed(&self, what: &str) {
-        self.failed_by(Failure::Other, what);
-    }
-
-    fn failed_by(&self, how: Failure, what: &str) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let first = {
             let mut scores = self.scores.lock();
             let first = !scores.health(self.id, self.epoch.elapsed()).failing;
-            scores.failed(self.id, self.epoch.elapsed(), how);
+            scores.failed(self.id, self.epoch.elapsed());
             first
         };
         if first {

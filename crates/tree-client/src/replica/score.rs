@@ -30,9 +30,6 @@ const LOAD_UNIT: u32 = 8;
 
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
-/// Consecutive closes of a broken replica. A restart closes once.
-const CLOSES_MAX: u32 = 4;
-
 /// A hedge costs ten tokens, a request adds one: at most a tenth are hedges.
 const HEDGE_TOKENS_MAX: u32 = 320;
 const HEDGE_TOKEN_COST: u32 = 10;
@@ -43,7 +40,6 @@ struct Record {
     last_answer: Moment,
     in_flight: u32,
     failures: u32,
-    closes: u32,
     paused_until: Moment,
     lies: u32,
     excluded_until: Moment,
@@ -54,12 +50,6 @@ pub(crate) struct ReplicaHealth {
     pub(crate) latency: Option<Duration>,
     pub(crate) failing: bool,
     pub(crate) is_excluded: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
-    ClosedByPeer,
-    Other,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +113,7 @@ impl Scores {
             Some((mean, deviation)) => (mean + (sample - mean) / 8.0, deviation + ((sample - mean).abs() - deviation) / 4.0),
         });
         record.last_answer = now;
-        (record.failures, record.closes) = (0, 0);
+        record.failures = 0;
         record.paused_until = Moment::ZERO;
     }
 
@@ -137,7 +127,7 @@ impl Scores {
         });
     }
 
-    pub(crate) fn failed(&mut self, id: ReplicaId, now: Moment, how: Failure) {
+    pub(crate) fn failed(&mut self, id: ReplicaId, now: Moment) {
         let record = &mut self.records[id.0];
         // Concurrent requests fail together and count once.
         if record.paused_until > now {
@@ -145,12 +135,11 @@ impl Scores {
         }
         let pause = BACK_OFF_MIN.saturating_mul(1 << record.failures.min(16)).min(BACK_OFF_MAX);
         record.failures = record.failures.saturating_add(1);
-        record.closes = if how == Failure::ClosedByPeer { record.closes.saturating_add(1) } else { 0 };
         record.paused_until = now + pause;
     }
 
     pub(crate) fn lied(&mut self, id: ReplicaId, now: Moment) {
-        self.failed(id, now, Failure::Other);
+        self.failed(id, now);
         let record = &mut self.records[id.0];
         record.lies = record.lies.saturating_add(1);
         record.excluded_until = now + LIAR_EXCLUDED_FOR;
@@ -180,8 +169,11 @@ impl Scores {
         self.records[id.0].paused_until > now
     }
 
-    pub(crate) fn keeps_closing(&self, id: ReplicaId) -> bool {
-        self.records[id.0].closes >= CLOSES_MAX
+    /// Of honest replicas, if no other answers.
+    pub(crate) fn shorten_pauses(&mut self, until: Moment, now: Moment) {
+        for record in self.records.iter_mut().filter(|record| record.excluded_until <= now) {
+            record.paused_until = record.paused_until.min(until);
+        }
     }
 
     pub(crate) fn is_excluded(&self, id: ReplicaId, now: Moment) -> bool {

@@ -143,11 +143,6 @@ impl ReplicaSet {
         self.offers_refused.lock().clone()
     }
 
-    pub(crate) fn all_keep_closing(&self) -> bool {
-        let (replicas, scores) = (self.all(), self.shared.scores.lock());
-        !replicas.is_empty() && replicas.iter().all(|replica| scores.keeps_closing(replica.id()))
-    }
-
     pub(crate) fn status(&self) -> Vec<ReplicaStatus> {
         let (now, replicas) = (self.now(), self.all());
         let newest = replicas.iter().map(|replica| replica.revision()).max().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Web servers that lie, stall and fail.
 
 mod name_location;
+mod outages;
 mod proxies;
 mod seeded_lies;
 mod socks;

@@ -81,8 +81,12 @@ pub(crate) fn site_with_large_files(count: usize) -> Site {
 }
 
 async fn open(site: &Site, transport: Arc<dyn HttpTransport>) -> vouch_tree_client::Result<Arc<Tree>> {
+    open_through(site, transport, "DIRECT").await
+}
+
+pub(crate) async fn open_through(site: &Site, transport: Arc<dyn HttpTransport>, proxy: &str) -> vouch_tree_client::Result<Arc<Tree>> {
     let make = move |_: &str, _: Duration| Arc::clone(&transport);
-    let options = HttpOptions { proxies: vec!["DIRECT".into()], transport: Some(Arc::new(make)), ..HttpOptions::default() };
+    let options = HttpOptions { proxies: vec![proxy.into()], transport: Some(Arc::new(make)), ..HttpOptions::default() };
     let connector = Arc::new(HttpConnector::new(options).unwrap());
     let client = Client::new(ClientOptions { connector, seed: Some(1), ..ClientOptions::default() }).unwrap();
     let options = TreeOptions { replicas: vec!["http://store/".into()], only_replicas: true, ..TreeOptions::default() };

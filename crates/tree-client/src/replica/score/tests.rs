@@ -44,7 +44,7 @@ fn pauses_double_and_one_answer_resets_them() {
     let mut scores = Scores::new(1);
     let (mut now, mut last) = (MS, Duration::ZERO);
     for _ in 0..12 {
-        scores.failed(ReplicaId(0), now, Failure::Other);
+        scores.failed(ReplicaId(0), now);
         let Choice::Wait(at) = scores.choose(now, none_excluded) else { panic!("the replica is paused") };
         let pause = at - now;
         assert!(pause >= last && (BACK_OFF_MIN..=BACK_OFF_MAX).contains(&pause));
@@ -53,7 +53,7 @@ fn pauses_double_and_one_answer_resets_them() {
     }
     assert_eq!(last, BACK_OFF_MAX);
     answered(&mut scores, 0, now, MS);
-    (0..50).for_each(|_| scores.failed(ReplicaId(0), now, Failure::Other));
+    (0..50).for_each(|_| scores.failed(ReplicaId(0), now));
     assert_eq!(scores.choose(now, none_excluded), Choice::Wait(now + BACK_OFF_MIN), "concurrent failures count once");
 }
 
@@ -63,7 +63,7 @@ fn asks_lying_replica_last() {
     scores.lied(ReplicaId(0), MS);
     let later = MS + BACK_OFF_MAX;
     assert_eq!(scores.choose(later, none_excluded), Choice::Ask(ReplicaId(1)));
-    (0..8).for_each(|n| scores.failed(ReplicaId(1), later + BACK_OFF_MAX * n, Failure::Other));
+    (0..8).for_each(|n| scores.failed(ReplicaId(1), later + BACK_OFF_MAX * n));
     let now = later + BACK_OFF_MAX * 7 + MS;
     assert_eq!(scores.choose(now, none_excluded), Choice::Ask(ReplicaId(0)), "instead of waiting 30 s for the honest one");
     assert_eq!(scores.choose(later, |id| id == ReplicaId(1)), Choice::Ask(ReplicaId(0)));
@@ -143,7 +143,7 @@ proptest! {
                 }
                 Event::Failed(id) | Event::Lied(id) => {
                     let lie = matches!(event, Event::Lied(_));
-                    if lie { scores.lied(ReplicaId(id), now) } else { scores.failed(ReplicaId(id), now, Failure::Other) }
+                    if lie { scores.lied(ReplicaId(id), now) } else { scores.failed(ReplicaId(id), now) }
                     if model[id].paused_until <= now {
                         let pause = BACK_OFF_MIN * 2u32.pow(model[id].failures.min(12));
                         model[id].failures += 1;

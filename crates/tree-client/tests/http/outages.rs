@@ -1,0 +1,106 @@
+//! A web server, its proxy or its name that is away for a moment: reads wait for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use vouch_tree_client::{ErrorClass, HttpRequest, HttpResponse, HttpTransport};
+
+use crate::Site;
+use crate::seeded_lies::{Files, files_of, response};
+use crate::wrong_slices::{content, open_through, read, site_with_large_files};
+
+#[derive(Debug, Clone, Copy)]
+enum Outage {
+    Fails(&'static str),
+    Answers(u16),
+    ResetsBody,
+}
+
+const OUTAGES: [Outage; 6] = [
+    Outage::Fails("Connection refused (os error 111)"),
+    Outage::Fails("the name store does not resolve: Temporary failure in name resolution"),
+    Outage::Fails("Connection reset by peer (os error 104)"),
+    Outage::Answers(502),
+    Outage::Answers(503),
+    Outage::ResetsBody,
+];
+
+struct Store {
+    files: Files,
+    outage: Outage,
+    away_until: Mutex<Option<Instant>>,
+}
+
+impl Store {
+    fn start(site: &Site, outage: Outage) -> Arc<Store> {
+        Arc::new(Store { files: files_of(site), outage, away_until: Mutex::default() })
+    }
+
+    fn leave(&self, s: u64) {
+        *self.away_until.lock() = Some(Instant::now() + Duration::from_secs(s));
+    }
+}
+
+impl HttpTransport for Store {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+        async move {
+            let is_away = self.away_until.lock().is_some_and(|until| Instant::now() < until);
+            let Some(whole) = self.files.get(request.url.path().trim_start_matches('/')) else {
+                return Ok(response(404, None, Bytes::new()));
+            };
+            let range = request.range.clone().unwrap_or(0..whole.len() as u64);
+            let body = whole.slice(range.start as usize..range.end as usize);
+            let right = response(if request.range.is_some() { 206 } else { 200 }, request.range.map(|range| range.start), body);
+            match self.outage {
+                _ if !is_away => Ok(right),
+                Outage::Fails(why) => Err(why.to_owned()),
+                Outage::Answers(status) => Ok(response(status, None, Bytes::from_static(b"<html>try again</html>"))),
+                Outage::ResetsBody => {
+                    Ok(HttpResponse { body: stream::iter([Err("Connection reset by peer (os error 104)".to_owned())]).boxed(), ..right })
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_wait_for_server_until_deadline() {
+    let site = site_with_large_files(8);
+    for outage in OUTAGES {
+        for proxy in ["DIRECT", "http://cache:3128"] {
+            let store = Store::start(&site, outage);
+            let tree = open_through(&site, store.clone(), proxy).await.unwrap();
+            store.leave(12);
+            let begun = Instant::now();
+            let bytes = read(&tree, 0).await.unwrap_or_else(|error| panic!("{outage:?} of {proxy}: {error}"));
+            assert!(bytes == content(0), "{outage:?} of {proxy}");
+            assert!(begun.elapsed() <= Duration::from_millis(14_500), "{outage:?} of {proxy}: {:?}", begun.elapsed());
+            // The default limit of an operation is 30 s.
+            store.leave(3600);
+            for _ in 0..2 {
+                let begun = Instant::now();
+                let error = read(&tree, 7).await.unwrap_err();
+                assert_eq!(error.class(), ErrorClass::Unreachable, "{outage:?} of {proxy}: {error}");
+                assert!((30..=31).contains(&begun.elapsed().as_secs()), "{outage:?} of {proxy}: {:?}", begun.elapsed());
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_without_server_ends_within_deadline() {
+    let site = Site::new(32 << 20);
+    for outage in OUTAGES {
+        let store = Store::start(&site, outage);
+        store.leave(3600);
+        let begun = Instant::now();
+        assert!(open_through(&site, store, "DIRECT").await.is_err(), "{outage:?}");
+        assert!(begun.elapsed() <= Duration::from_secs(31), "{outage:?}: {:?}", begun.elapsed());
+    }
+}
