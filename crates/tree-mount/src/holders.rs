@@ -16,7 +16,7 @@ pub struct Holder {
 }
 
 /// Processes of this mount namespace with an open file, a working directory or a root below `point`; at
-/// most [`HOLDERS_MAX`]. Call it before the unmount, after which the paths no longer tell.
+/// most eight. Call it before the unmount, after which the paths no longer tell.
 pub fn users_of(point: &Path) -> Vec<Holder> {
     let Ok(point) = mount_point::absolute(point) else { return Vec::new() };
     let uses = |process: &Path| {
@@ -30,7 +30,7 @@ pub fn users_of(point: &Path) -> Vec<Holder> {
         .collect()
 }
 
-/// One process of each mount namespace that has the mount of this device, at most [`HOLDERS_MAX`].
+/// One process of each mount namespace that has the mount of this device, at most eight.
 pub fn namespaces_with(device: &str) -> Vec<Holder> {
     let mut seen = HashSet::new();
     let with_mount = |(pid, process): (u32, PathBuf)| {
