@@ -73,7 +73,7 @@ fn copied_trail_without_its_checkpoint_is_refused() {
     for entry in std::fs::read_dir(world.path("trail")).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
-    world.run_ok(args);
+    world.expect_err(4, args, &["trail"]);
     world.run_ok(["audit", "keygen", "trail"]);
     let mut log = open(&world.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
