@@ -16,8 +16,8 @@ pub enum ExportError {
     State(#[from] StateError),
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    #[error(transparent)]
-    Recovery(#[from] RecoveryError),
+    #[error("{}: {source}", path.display())]
+    Recovery { path: PathBuf, source: RecoveryError },
     #[error("{address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
     #[error(transparent)]

@@ -199,7 +199,7 @@ fn code_of_export(error: &ExportError) -> Code {
         ExportError::Idmap { .. }
         | ExportError::State(StateError::Io { .. })
         | ExportError::Lease(_)
-        | ExportError::Recovery(_)
+        | ExportError::Recovery { .. }
         | ExportError::Listen { .. }
         | ExportError::System { .. }
         | ExportError::Halted

@@ -104,7 +104,9 @@ impl Server {
         config.limits.connections_max = config.limits.connections_max.min(limits::connections_max(descriptors));
         let right = lease.as_ref().map(|lease| lease.right().clone());
         let state = if right.is_some() { StateDirectory::of_heads(&config.state) } else { StateDirectory::open(&config.state)? };
-        let (recovery, boot, recovered) = RecoveryStore::open(&state.recovery_path(), right.as_ref(), wall_nanos())?;
+        let path = state.recovery_path();
+        let (recovery, boot, recovered) =
+            RecoveryStore::open(&path, right.as_ref(), wall_nanos()).map_err(|source| ExportError::Recovery { path, source })?;
 
         let (domain, accounts) = open_accounts(&mut config, hooks.names)?;
         let hosts = Arc::new(Hosts::new(hooks.resolver).recording_names(config.audit.is_some()));
