@@ -26,7 +26,8 @@ pub fn watch() -> io::Result<()> {
 /// before its signals are watched.
 pub fn become_daemon() -> io::Result<()> {
     IS_DAEMON.store(true, Ordering::SeqCst);
-    signal_hook::flag::register(SIGUSR1, Arc::default()).map(|_| ())
+    // SIGHUP also before its thread watches it.
+    [SIGHUP, SIGUSR1].into_iter().try_for_each(|signal| signal_hook::flag::register(signal, Arc::default()).map(|_| ()))
 }
 
 /// As [`watch`], but SIGHUP makes the process read a configuration anew.

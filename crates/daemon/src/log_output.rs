@@ -21,7 +21,7 @@ pub fn leave_standard_error() {
 pub fn write_to_file(path: &Path) -> io::Result<()> {
     // A daemon may leave its directory later.
     let path = std::path::absolute(path)?;
-    let file = open(&path)?;
+    let file = File::options().create(true).append(true).open(&path)?;
     let _ = FILE.set(LogFile { path, file: Mutex::new(file) });
     Ok(())
 }
@@ -40,8 +40,32 @@ pub(crate) fn directory() -> Option<&'static Path> {
     FILE.get()?.path.parent()
 }
 
+/// The directory may belong to another user than the daemon: no link is followed, and no pipe waited
+/// for.
 fn open(path: &Path) -> io::Result<File> {
-    File::options().create(true).append(true).open(path)
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reopening_follows_no_link_and_waits_for_no_pipe() {
+        let directory = tempfile::tempdir().unwrap();
+        let (victim, log) = (directory.path().join("victim"), directory.path().join("log"));
+        std::fs::write(&victim, "").unwrap();
+        std::os::unix::fs::symlink(&victim, &log).unwrap();
+        assert!(open(&log).is_err());
+        std::fs::remove_file(&log).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        assert!(open(&log).is_err());
+        std::fs::remove_file(&log).unwrap();
+        assert!(open(&log).is_ok());
+    }
 }
 
 /// systemd.exec(5), JOURNAL_STREAM.

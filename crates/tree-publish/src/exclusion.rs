@@ -18,6 +18,11 @@ impl Exclusion {
         for pattern in patterns {
             let bad = |why: &dyn std::fmt::Display| Error::Option(format!("--exclude {pattern}: {why}"));
             let path = pattern.trim_end_matches('/');
+            let path = path.strip_prefix("./").map_or_else(|| path.to_owned(), |path| format!("/{path}"));
+            let path = path.as_str();
+            if path.strip_prefix('/').unwrap_or(path).split('/').any(|part| ["", ".", ".."].contains(&part)) && !path.is_empty() {
+                return Err(bad(&"matches no path; write it without empty parts, `.` and `..`"));
+            }
             if path.is_empty() {
                 return Err(bad(&"names no file below the directory"));
             }
@@ -61,6 +66,10 @@ mod tests {
             assert_eq!(set.has(above.as_bytes(), name.as_bytes()), expected, "{above}/{name}");
         }
         assert!(Exclusion::new(&["/".to_owned()]).is_err() && Exclusion::new(&["[".to_owned()]).is_err());
+        assert!(Exclusion::new(&["./secret".to_owned()]).unwrap().has(b"", b"secret"));
+        for silent in ["d//e", "d/e/../e", "..", "./", "a/./b"] {
+            assert!(Exclusion::new(&[silent.to_owned()]).is_err(), "{silent}");
+        }
         assert!(Exclusion::new(&[]).unwrap().is_empty());
     }
 }

@@ -228,8 +228,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let shared = args.shared_state.then(|| shared_state(&args));
     let mut config = config(args, state, passed);
     config.shared = shared;
-    let lease = wait_for_turn(&mut config)?;
+    // A standby is a daemon too.
     interrupt::become_daemon().at("signals")?;
+    let lease = wait_for_turn(&mut config)?;
     let signals = interrupt::hold().at("signals")?;
     let server = Server::open(config, lease)?;
     signals.watch_and_reload(server.reload()).at("signals")?;

@@ -1,5 +1,6 @@
 //! Manual pages, made from the definitions of the command line (man-pages(7)).
 
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -46,7 +47,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         std::fs::create_dir_all(&dir).at(dir.display())?;
         write_all(&root, &root, &dir).at(dir.display())?;
         let path = dir.join(format!("{CONFIGURATION}.5"));
-        return std::fs::write(&path, configuration_page(&root)).at(path.display());
+        return write_new(&path, &configuration_page(&root)).at(path.display());
     }
     let page = match args.page.as_slice() {
         [name] if name == CONFIGURATION => configuration_page(&root),
@@ -67,7 +68,16 @@ fn write_all(command: &Command, root: &Command, dir: &Path) -> io::Result<()> {
     for sub in visible_subcommands(command) {
         write_all(sub, root, dir)?;
     }
-    std::fs::write(dir.join(format!("{}.1", page_name(command))), command_page(command, root)?)
+    write_new(&dir.join(format!("{}.1", page_name(command))), &command_page(command, root)?)
+}
+
+/// Replaces a file, and follows no link: the directory may be another user's.
+fn write_new(path: &Path, page: &[u8]) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(path)?.write_all(page)
 }
 
 fn command_page(command: &Command, root: &Command) -> io::Result<Vec<u8>> {

@@ -36,7 +36,9 @@ fn mount_shows_every_odd_case_faithfully() {
     let odd_tree = |world: &TestSite| {
         assert!(world.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"]).status.success());
     };
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &["--private-files", "allow"], odd_tree) else { return };
+    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &["--private-files", "allow"], odd_tree) else {
+        return;
+    };
     // Only root sees extended attributes in the kernel's own name spaces.
     world.assert_same("src", "mnt", if is_root() { &[] } else { &["--no-xattr"] });
     assert_eq!(mount.terminate(), Some(0));
