@@ -37,7 +37,13 @@ pub(super) enum ReadError {
 impl HttpDatabase {
     pub(super) fn new(fetcher: Fetcher, clock: Arc<dyn Clock>) -> Self {
         let fetcher = Arc::new(fetcher);
-        Self { slices: Slices::new(Arc::clone(&fetcher)), fetcher, clock, view: Mutex::default(), is_new: AtomicBool::new(false) }
+        Self {
+            slices: Slices::new(Arc::clone(&fetcher), Arc::clone(&clock)),
+            fetcher,
+            clock,
+            view: Mutex::default(),
+            is_new: AtomicBool::new(false),
+        }
     }
 
     pub(super) async fn connect(&self) -> Result<(), ReadError> {

@@ -40,6 +40,8 @@ pub(super) struct Wanted<'a> {
     pub(super) path: &'a str,
     /// Distinguishes versions of a file for caches that keep it too long.
     pub(super) query: Option<u64>,
+    /// A cache must not answer from what it keeps.
+    pub(super) is_anew: bool,
     pub(super) range: Option<Range<u64>>,
     pub(super) len_max: u64,
     /// A file that begins with other bytes is an error, found before the rest arrives.
@@ -49,7 +51,7 @@ pub(super) struct Wanted<'a> {
 impl Wanted<'static> {
     pub(super) fn manifest(minute: u64) -> Self {
         let (path, magic) = (RemoteView::MANIFEST, RemoteView::MANIFEST_MAGIC);
-        Self { path, query: Some(minute), range: None, len_max: MANIFEST_LEN_MAX, magic }
+        Self { path, query: Some(minute), is_anew: false, range: None, len_max: MANIFEST_LEN_MAX, magic }
     }
 }
 
@@ -179,7 +181,7 @@ impl Fetcher {
         let mut failure = None;
         let routes = self.routes().await;
         for (route, more) in routes.iter().zip((0..routes.len()).rev()) {
-            let request = HttpRequest { url: url.clone(), range: wanted.range.clone() };
+            let request = HttpRequest { url: url.clone(), range: wanted.range.clone(), is_anew: wanted.is_anew };
             let response = match self.ask(route, request, more).await {
                 Ok(response) if !route.is_proxy() || !is_from_proxy(status(&response)) => response,
                 Ok(response) => {
@@ -219,7 +221,7 @@ impl Fetcher {
         url.set_query(Some(&format!("at={query}")));
         let routes = self.routes().await;
         for (route, more) in routes.iter().zip((0..routes.len()).rev()) {
-            match self.ask(route, HttpRequest { url: url.clone(), range: Some(0..1) }, more).await {
+            match self.ask(route, HttpRequest { url: url.clone(), range: Some(0..1), is_anew: false }, more).await {
                 Ok(response) if !route.is_proxy() || !is_from_proxy(status(&response)) => return response.date,
                 _ => {}
             }

@@ -42,7 +42,7 @@ impl DatabaseFiles {
     pub async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes> {
         let is_whole = *range == (0..file.len);
         let part = (!is_whole).then(|| range.clone());
-        let wanted = Wanted { path: &file.path, query: None, range: part, len_max: file.len, magic: b"" };
+        let wanted = Wanted { path: &file.path, query: None, is_anew: false, range: part, len_max: file.len, magic: b"" };
         let bytes = self.fetcher.get(wanted).await.map_err(|error| self.unreachable(&error))?;
         if bytes.len() as u64 != range.end - range.start {
             return Err(Error::Unreachable { attempts: format!("{}{}: not the length in the manifest", self.url(), file.path) });

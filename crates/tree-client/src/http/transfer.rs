@@ -34,15 +34,23 @@ struct Progress {
 }
 
 impl Transfer {
+    /// `anew`: a number for the query, so that no cache answers with what it keeps.
     /// The request goes on if nobody waits, so that a silent proxy counts as failed.
-    pub(super) fn start(fetcher: &Arc<Fetcher>, file: &RemoteFile, range: Range<u64>) -> Self {
+    pub(super) fn start(fetcher: &Arc<Fetcher>, file: &RemoteFile, range: Range<u64>, anew: Option<u64>) -> Self {
         let shared = Arc::<Shared>::default();
         let mut chunks = Chunks { shared: Arc::clone(&shared), small: BytesMut::new() };
         let (fetcher, file, start) = (Arc::clone(fetcher), file.clone(), range.start);
         tokio::spawn(async move {
             // Caches keep whole small files also where they keep no parts.
             let is_whole = range == (0..file.len);
-            let wanted = Wanted { path: &file.path, query: None, range: (!is_whole).then(|| range.clone()), len_max: file.len, magic: b"" };
+            let wanted = Wanted {
+                path: &file.path,
+                query: anew,
+                is_anew: anew.is_some(),
+                range: (!is_whole).then(|| range.clone()),
+                len_max: file.len,
+                magic: b"",
+            };
             let mut end = fetcher.get_into(wanted, &mut chunks).await;
             chunks.flush();
             if end.is_ok() && chunks.shared.progress.lock().len != range.end - range.start {

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{BoxStream, StreamExt, try_unfold};
-use reqwest::header::{CONTENT_RANGE, DATE, RANGE};
+use reqwest::header::{CACHE_CONTROL, CONTENT_RANGE, DATE, RANGE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Proxy, Url};
 
@@ -20,6 +20,8 @@ pub struct HttpRequest {
     pub url: Url,
     /// Byte range for the `Range` header.
     pub range: Option<Range<u64>>,
+    /// Asks caches to fetch anew (`Cache-Control: no-cache`).
+    pub is_anew: bool,
 }
 
 /// The header of a response, and its body as it arrives.
@@ -109,6 +111,9 @@ impl HttpTransport for Network {
             let mut builder = self.client.get(request.url);
             if let Some(range) = request.range {
                 builder = builder.header(RANGE, format!("bytes={}-{}", range.start, range.end - 1));
+            }
+            if request.is_anew {
+                builder = builder.header(CACHE_CONTROL, "no-cache");
             }
             let response = builder.send().await.map_err(|error| self.explain(&host, &error))?;
             let field = |name| response.headers().get(name).and_then(|value| value.to_str().ok());

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use vouch_tree_client::{Client, ClientOptions, Clock, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, TreeOptions};
 
 use crate::seeded_lies::{Files, files_of, response};
-use crate::{FILES, Site, content, read_all};
+use crate::{FILES, Site, content, read_all, wrong_slices};
 
 type Kept = HashMap<(String, Option<Range<u64>>), (u16, Bytes)>;
 
@@ -37,6 +37,43 @@ impl HttpTransport for StubbornCache {
             Ok(response(*status, request.range.map(|range| range.start), body.clone()))
         }
         .boxed()
+    }
+}
+
+/// Keeps wrong bytes of each object.
+struct PoisonedCache {
+    files: Files,
+    ignores_no_cache: bool,
+    ignores_queries: bool,
+}
+
+impl HttpTransport for PoisonedCache {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+        async move {
+            let path = request.url.path().trim_start_matches('/').to_owned();
+            let Some(whole) = self.files.get(&path) else { return Ok(response(404, None, Bytes::new())) };
+            let range = request.range.clone().unwrap_or(0..whole.len() as u64);
+            let mut body = whole.slice(range.start as usize..range.end as usize);
+            let asks_origin = (request.is_anew && !self.ignores_no_cache) || (request.url.query().is_some() && !self.ignores_queries);
+            if path != "manifest" && !asks_origin {
+                body = body.iter().map(|byte| !byte).collect();
+            }
+            let status = if request.range.is_some() { 206 } else { 200 };
+            Ok(response(status, request.range.map(|range| range.start), body))
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_objects_in_a_cache_are_fetched_anew() {
+    let site = wrong_slices::site_with_large_files(4);
+    for (ignores_no_cache, ignores_queries) in [(true, false), (false, true)] {
+        let cache = Arc::new(PoisonedCache { files: files_of(&site), ignores_no_cache, ignores_queries });
+        let tree = wrong_slices::open_through(&site, cache, "http://cache:1").await.unwrap();
+        for number in 0..4 {
+            assert!(wrong_slices::read(&tree, number).await.unwrap() == wrong_slices::content(number), "file {number}");
+        }
     }
 }
 

@@ -115,7 +115,7 @@ impl ProxyScript {
 }
 
 async fn download(url: &Url, network: &Network) -> std::result::Result<Arc<str>, String> {
-    let mut response = network.get(HttpRequest { url: url.clone(), range: None }).await?;
+    let mut response = network.get(HttpRequest { url: url.clone(), range: None, is_anew: false }).await?;
     if response.status != 200 {
         return Err(format!("status {}", response.status));
     }
