@@ -49,25 +49,6 @@ fn open(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reopening_follows_no_link_and_waits_for_no_pipe() {
-        let directory = tempfile::tempdir().unwrap();
-        let (victim, log) = (directory.path().join("victim"), directory.path().join("log"));
-        std::fs::write(&victim, "").unwrap();
-        std::os::unix::fs::symlink(&victim, &log).unwrap();
-        assert!(open(&log).is_err());
-        std::fs::remove_file(&log).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
-        assert!(open(&log).is_err());
-        std::fs::remove_file(&log).unwrap();
-        assert!(open(&log).is_ok());
-    }
-}
-
 /// systemd.exec(5), JOURNAL_STREAM.
 pub fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").ok();
@@ -114,3 +95,22 @@ static FILE: OnceLock<LogFile> = OnceLock::new();
 static SYSTEM: OnceLock<Option<UnixDatagram>> = OnceLock::new();
 
 const SYSTEM_LOG: &str = "/dev/log";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reopening_follows_no_link_and_waits_for_no_pipe() {
+        let directory = tempfile::tempdir().unwrap();
+        let (victim, log) = (directory.path().join("victim"), directory.path().join("log"));
+        std::fs::write(&victim, "").unwrap();
+        std::os::unix::fs::symlink(&victim, &log).unwrap();
+        assert!(open(&log).is_err());
+        std::fs::remove_file(&log).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        assert!(open(&log).is_err());
+        std::fs::remove_file(&log).unwrap();
+        assert!(open(&log).is_ok());
+    }
+}
