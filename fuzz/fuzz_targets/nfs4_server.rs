@@ -153,7 +153,11 @@ impl FuzzedServer {
                     self.records.push((key, value));
                 }
                 Effect::Forget { key, .. } => self.records.retain(|(other, _)| *other != key),
-                Effect::GraceEnded | Effect::AddressMismatch { .. } | Effect::Disconnect(_) => {}
+                Effect::GraceEnded
+                | Effect::AddressMismatch { .. }
+                | Effect::NameConflict { .. }
+                | Effect::RecallOverdue { .. }
+                | Effect::Disconnect(_) => {}
                 Effect::Background(mut job) => while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {},
             }
         }
