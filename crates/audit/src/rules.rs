@@ -79,7 +79,7 @@ impl Rules {
         Ok(Rules { warnings, ..Rules::compile(rules) })
     }
 
-    /// What lines for the kernel have no effect here.
+    /// Lines for the kernel that have no effect here.
     pub fn warnings(&self) -> &[RuleError] {
         &self.warnings
     }

@@ -1,4 +1,4 @@
-//! What a publisher is asked about before a revision is signed, and revisions of older content.
+//! Guards before a revision is signed, and revisions of older content.
 
 mod reference;
 

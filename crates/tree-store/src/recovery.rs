@@ -35,7 +35,7 @@ pub(crate) struct Unfinished {
 }
 
 impl Writer {
-    /// What no manifest names, on the disk or in memory: a failed commit may have replaced it.
+    /// Files that no manifest names, on the disk or in memory: a failed commit may have replaced it.
     pub(crate) fn remove_unfinished(&self) -> Result<FileTotals> {
         let layout = &self.file_factory.layout;
         let mut named = self.committed.lock().paths();

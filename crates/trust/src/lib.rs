@@ -188,7 +188,7 @@ mod tests {
         chown(&path, Some(4242), None).unwrap();
         assert_eq!(fault(&path, Access::Nothing), Some((path.clone(), None)));
         chown(&path, Some(0), None).unwrap();
-        // Whoever may rename the directory can put another in its place.
+        // A user who can rename the directory can put another in its place.
         for (owner, bits, fits) in [(4242, 0o755, false), (0, 0o777, false), (0, 0o1777, true), (0, 0o775, false), (0, 0o755, true)] {
             chown(&above, Some(owner), None).unwrap();
             mode(&above, bits);

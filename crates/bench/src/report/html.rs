@@ -136,7 +136,7 @@ fn lead(run: &Run) -> String {
     }
 }
 
-/// What makes a whole run doubtful stands before its figures.
+/// Warnings on the whole run, before its figures.
 fn caveats(run: &Run, page: &mut String) {
     if run.interrupted {
         page.push_str("<p class=\"note\">The run was interrupted. These are the results until then.</p>\n");

@@ -49,7 +49,7 @@ pub fn begin(
     let (rules, text) = read_rules(config)?;
     let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
     let failed = |why: String| TrailError { path: config.directory.clone(), why, is_full: false };
-    // Whoever may replace the directory chooses the key that seals the trail.
+    // A user who can replace the directory chooses the key that seals the trail.
     if let Ok(Err(exposure)) = vouch_trust::check_path(&config.directory, vouch_trust::Access::Read) {
         tracing::warn!("audit trail: {exposure}");
     }
@@ -109,7 +109,8 @@ fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<Vec<u8>>), TrailErr
     Ok((rules, Some(text)))
 }
 
-struct System;
+/// Users and groups of this machine, for names in rules and queries.
+pub struct System;
 
 impl Resolve for System {
     fn user(&self, name: &str) -> Option<u32> {

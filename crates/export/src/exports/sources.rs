@@ -374,7 +374,7 @@ pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> V
     engine.exports_without_directory().iter().map(warning).collect()
 }
 
-/// What all clients of a path have in common.
+/// Settings that all clients of a path share.
 pub(super) fn first(entry: &Entry) -> Options {
     let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
     for client in &entry.clients {

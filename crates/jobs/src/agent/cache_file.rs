@@ -108,7 +108,7 @@ impl CachePattern {
     }
 }
 
-/// Wipes and removes what a killed agent has staged. What a user has put there instead stays, unless
+/// Wipes and removes what a killed agent has staged. A file that a user has put there instead stays, unless
 /// it is a file.
 fn remove_staged(staged: &Path) -> io::Result<()> {
     if identify(staged)?.is_none_or(|found| found.is_dir()) {

@@ -25,7 +25,7 @@ impl Store {
     pub(super) fn open(directory: &Path) -> Result<(Self, BTreeMap<JobId, Job>), Error> {
         let path = directory.join(FILE);
         let failed = |why: String| Error::Store { path: path.clone(), why };
-        // Whoever may write there registers jobs of any user.
+        // A user who can write there can register jobs of any user.
         vouch_trust::check_path(directory, Access::Read).map_err(|error| failed(error.to_string()))??;
         let database = Database::create(&path).map_err(|error| failed(error.to_string()))?;
         let jobs = read(&database).map_err(failed)?;

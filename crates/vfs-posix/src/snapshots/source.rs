@@ -38,7 +38,7 @@ pub(super) struct SnapshotDirectory<'a> {
     pattern: &'a SnapshotPattern,
 }
 
-/// What a new or removed snapshot changes in the directory, on most file systems.
+/// Attributes of the directory that a new or removed snapshot changes, on most file systems.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct ListStamp {
     mount: u64,

@@ -5,8 +5,9 @@ use std::path::Path;
 use vouch_audit::operations;
 use vouch_audit::record::access::parse_words;
 use vouch_audit::record::{Class, truncate_path};
-use vouch_audit::rules::{Field, Resolve};
+use vouch_audit::rules::Field;
 use vouch_audit::trail::{Alternatives, FileHistory, FileSeed, Outcome as Done, Query, SearchMode, file_history};
+use vouch_daemon::audit_trail::System;
 
 use crate::exit::{At as _, Failure, Outcome};
 use crate::when;
@@ -181,18 +182,6 @@ fn normal(option: &str, path: &[u8]) -> Outcome<Vec<u8>> {
         return Err(Failure::usage(option, "records have paths without `..`").cure("give the path that it stands for"));
     }
     Ok([b"/", &names.join(&b'/')[..]].concat())
-}
-
-struct System;
-
-impl Resolve for System {
-    fn user(&self, name: &str) -> Option<u32> {
-        nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
-    }
-
-    fn group(&self, name: &str) -> Option<u32> {
-        nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
-    }
 }
 
 /// `\xff` for a byte, and a backslash before a backslash or quote.
