@@ -3,7 +3,6 @@
 //! of the machine, a read-only controller, a second domain, and the loss of the controller.
 
 mod controller;
-mod documented;
 mod domain;
 mod member;
 mod read_only;
@@ -17,6 +16,7 @@ use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4_client::{Client, Config, Error, establish};
 use vouch_rpcsec_gss::{InitStep, Initiator};
 
+use crate::documented;
 use crate::prelude::*;
 use domain::{Domain, ROOT};
 

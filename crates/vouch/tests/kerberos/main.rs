@@ -7,6 +7,7 @@ mod bit_flips;
 mod contexts;
 mod credential_cache;
 mod directory;
+mod documented;
 mod export;
 mod forged_messages;
 mod jobs;

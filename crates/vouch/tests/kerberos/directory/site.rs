@@ -89,6 +89,9 @@ impl Site {
         }
         let socket = path("slapd.socket");
         let url = format!("ldapi://{}", socket.display().to_string().replace('/', "%2F"));
+        let made = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()]).expect("a certificate");
+        std::fs::write(path("ca.pem"), made.cert.pem()).expect("a file");
+        std::fs::write(path("key.pem"), made.signing_key.serialize_pem()).expect("a file");
         std::fs::write(path("slapd.conf"), slapd_conf(files.path())).expect("a file");
         std::fs::write(path("entries.ldif"), entries_of_the_directory()).expect("a file");
         let mut load = Command::new("/usr/sbin/slapadd");
@@ -249,7 +252,8 @@ fn slapd_conf(files: &Path) -> String {
     }
     // A user's groups are more than the 500 entries that slapd sends by default.
     text.push_str(&format!(
-        "modulepath /usr/lib/ldap\nmoduleload back_mdb\nsizelimit unlimited\ndatabase mdb\nmaxsize 1073741824\nsuffix {BASE}\nrootdn {ADMINISTRATOR}\n\
+        "TLSCertificateFile {here}/ca.pem\nTLSCertificateKeyFile {here}/key.pem\n\
+         modulepath /usr/lib/ldap\nmoduleload back_mdb\nsizelimit unlimited\ndatabase mdb\nmaxsize 1073741824\nsuffix {BASE}\nrootdn {ADMINISTRATOR}\n\
          rootpw {PASSWORD}\ndirectory {here}/database\nindex objectClass,uid,uidNumber,gidNumber,cn,memberUid eq\n"
     ));
     text

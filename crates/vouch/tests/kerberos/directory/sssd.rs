@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::site::{CROWD_LEN, Site, USERS, enters, has_directory, uid};
 use super::{STATED, assert_memberships, assert_users_are_found, owners, runtime, until_refused};
+use crate::documented;
 use crate::kill_on_drop::KillOnDrop;
 use crate::ldap::{BASE, wait_for};
 use crate::prelude::*;
@@ -12,6 +13,7 @@ use crate::prelude::*;
 static ROOT: LazyLock<String> = LazyLock::new(|| peers_root("sssd"));
 /// `entry_cache_timeout` of these tests, in seconds.
 const LIFE_S: u64 = 2;
+const LIFE: &str = "entry_cache_timeout = 2";
 
 const START: &str = r#"set -e
 mount --bind "$0/var-lib/sss" "$1/var/lib/sss"
@@ -39,13 +41,15 @@ impl Site {
         std::fs::copy(module, site.path("module/libnss_sss.so.2")).expect("the module of SSSD");
         let copied = Command::new("cp").arg("-a").arg(Path::new(&*ROOT).join("var/lib/sss")).arg(site.path("var-lib")).status();
         assert!(copied.expect("cp(1)").success(), "a copy of /var/lib/sss");
-        // As docs/directories.md has it.
-        let conf = format!(
-            "[sssd]\nservices = nss\ndomains = example\n[nss]\nfilter_users = root\nfilter_groups = root\nmemcache_timeout = 0\n[domain/example]\n\
-             id_provider = ldap\nldap_uri = {}\nldap_search_base = {BASE}\nignore_group_members = true\n\
-             entry_cache_timeout = {LIFE_S}\noffline_timeout = 1\noffline_timeout_random_offset = 0\n",
-            site.url
-        );
+        let names = [
+            ("ldap://ldap.vouch.test", &*site.url),
+            ("dc=example,dc=org", BASE),
+            ("/etc/ssl/certs/example-ca.pem", "/etc/sssd/ca.pem"),
+            ("entry_cache_timeout = 300", LIFE),
+        ];
+        let conf = names.iter().fold(documented::file("id_provider = ldap"), |text, (example, ours)| text.replace(example, ours));
+        let conf = format!("{conf}offline_timeout = 1\noffline_timeout_random_offset = 0\n");
+        std::fs::copy(site.path("ca.pem"), site.path("sssd/ca.pem")).expect("the certificate of slapd");
         std::fs::write(site.path("sssd/sssd.conf"), conf).expect("a file");
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(site.path("sssd/sssd.conf"), private).expect("an own file");
