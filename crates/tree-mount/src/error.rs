@@ -12,6 +12,8 @@ pub enum MountError {
     Point { path: PathBuf, why: &'static str },
     #[error("{}: no such directory; create it first", path.display())]
     NoPoint { path: PathBuf },
+    #[error("{}: no such directory, so no tree is mounted there", path.display())]
+    NoMount { path: PathBuf },
     #[error("/dev/fuse can't be opened: {source}; load the module (modprobe fuse), or give this container or user access to the device")]
     NoFuse { source: io::Error },
     #[error("fusermount3 is not installed, so users other than root cannot mount; install the package fuse3")]

@@ -53,7 +53,7 @@ pub fn is_mounted(label: &str, point: &Path) -> bool {
 
 /// A busy mount disappears at once, and ends when its last file is closed.
 pub fn unmount_point(point: &Path) -> Result<(), MountError> {
-    let path = absolute(point)?;
+    let path = existing(point)?;
     match mount_at(&path)? {
         Some(mount) if mount.is_ours() => detach(&path),
         _ => Err(MountError::Point { path, why: "not a vouch mount" }),
@@ -62,13 +62,13 @@ pub fn unmount_point(point: &Path) -> Result<(), MountError> {
 
 /// "MAJOR:MINOR". Asks no server.
 pub fn mount_device(point: &Path) -> Result<String, MountError> {
-    let path = absolute(point)?;
+    let path = existing(point)?;
     device_at(&path).ok_or(MountError::Point { path, why: "not a vouch mount" })
 }
 
 /// The device in mount(8)'s tables: `vouch:` and the tree's name, or `vouch:auto`.
 pub fn mount_source(point: &Path) -> Result<OsString, MountError> {
-    let path = absolute(point)?;
+    let path = existing(point)?;
     let mount = mount_at(&path)?.filter(Mount::is_ours).ok_or(MountError::Point { path, why: "not a vouch mount" })?;
     Ok(OsString::from_vec(mount.source))
 }
@@ -86,6 +86,14 @@ pub fn request_timeout() -> Option<Duration> {
     let seconds = |name: &str| fs::read_to_string(format!("/proc/sys/fs/fuse/{name}_request_timeout")).ok()?.trim().parse::<u64>().ok();
     let limits = ["default", "max"].into_iter().filter_map(seconds).filter(|limit| *limit > 0);
     limits.min().map(Duration::from_secs)
+}
+
+/// The path of a mount that should be there.
+fn existing(point: &Path) -> Result<PathBuf, MountError> {
+    absolute(point).map_err(|error| match error {
+        MountError::NoPoint { path } => MountError::NoMount { path },
+        error => error,
+    })
 }
 
 pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {

@@ -109,7 +109,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         },
         Cause::Client(error) => code_of_client(error),
         Cause::Mount(MountError::Point { .. } | MountError::Denied { .. }) => Code::BadInput,
-        Cause::Mount(MountError::NoPoint { .. }) => Code::NotFound,
+        Cause::Mount(MountError::NoPoint { .. } | MountError::NoMount { .. }) => Code::NotFound,
         Cause::Mount(MountError::Busy { .. }) => Code::Busy,
         Cause::Mount(_) => Code::LocalIo,
         Cause::Serve(error) => code_of_serve(error),

@@ -3,10 +3,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use vouch_daemon::printable::printable;
-use vouch_tree_mount::{Holder, MountError};
+use vouch_tree_mount::Holder;
 
 use crate::cli::Global;
-use crate::exit::{Failure, Outcome};
+use crate::exit::Outcome;
 
 /// Unmount a tree mounted by `vouch mount`; also clears a mount whose process is dead.
 #[derive(Debug, clap::Args)]
@@ -20,13 +20,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let device = match vouch_tree_mount::mount_device(&args.point) {
-        // A mount's cure is to create it.
-        Err(MountError::NoPoint { path }) => {
-            return Err(Failure::not_found(path.display(), "no such directory, so no tree is mounted there"));
-        }
-        device => device?,
-    };
+    let device = vouch_tree_mount::mount_device(&args.point)?;
     let users = vouch_tree_mount::users_of(&args.point);
     vouch_tree_mount::unmount_point(&args.point)?;
     for Holder { pid, command, path } in users {

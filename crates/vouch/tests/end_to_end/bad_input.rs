@@ -109,6 +109,15 @@ fn wrong_command_line_exits_with_usage_error() {
 }
 
 #[test]
+fn missing_mount_point_is_named_without_advice_to_create_it() {
+    let world = TestSite::new();
+    for command in ["refresh", "umount", "upgrade"] {
+        let said = world.run_err(4, [command, "none"]);
+        assert_eq!(said.trim_end(), format!("vouch: {command}: none: no such directory, so no tree is mounted there"));
+    }
+}
+
+#[test]
 fn every_command_has_help_with_an_example() {
     let world = TestSite::new();
     let commands = "keygen certify name revoke forward publish gc serve pull mount umount ls cat get log diff verify completions man";
