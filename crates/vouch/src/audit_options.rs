@@ -21,7 +21,7 @@ pub(crate) struct AuditArgs {
     /// File of the trail's key, if not in the trail's directory.
     #[arg(long = "audit-key", value_name = "FILE", requires = "audit")]
     key: Option<PathBuf>,
-    /// What to do when a record can't be written.
+    /// Policy when a record cannot be written.
     #[arg(long = "audit-policy", value_name = "POLICY", default_value = "count", requires = "audit")]
     policy: PolicyName,
     /// When to make records durable: `each`, a number of records, a duration, or `none`.
@@ -47,7 +47,7 @@ pub(crate) struct AuditArgs {
     keep_floor: Duration,
 }
 
-/// What to do when a record can't be written.
+/// Policy when a record cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PolicyName {
     /// Acknowledge nothing without its record on disk.

@@ -162,6 +162,19 @@ mod tests {
     }
 
     #[test]
+    fn help_texts_name_their_subject() {
+        fn walk(command: &clap::Command) {
+            for option in command.get_arguments() {
+                let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+                let starts_well = !help.is_empty() && ["What", "Who", "Whoever"].iter().all(|word| help.split(' ').next() != Some(word));
+                assert!(starts_well, "{} {}: {help:?}", command.get_name(), option.get_id());
+            }
+            command.get_subcommands().for_each(walk);
+        }
+        walk(&super::command());
+    }
+
+    #[test]
     fn wrong_addresses_name_the_form() {
         for listen in [":4340", "4340", "localhost:4340", "127.0.0.1"] {
             let error = super::Cli::try_parse_from(["vouch", "serve", "--db", "db", "--listen", listen]).expect_err(listen);

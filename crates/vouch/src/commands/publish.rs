@@ -75,7 +75,7 @@ pub(crate) struct Args {
     /// least ten files, or all): the disk may not be mounted.
     #[arg(long, value_name = "N|N%", default_value = "50%", value_parser = parse_deletion_max)]
     max_delete: DeletionMax,
-    /// What to do about files that other users cannot read: published files are readable by
+    /// Publish or refuse files that other users cannot read: published files are readable by
     /// everyone. The default refuses to make a new tree with such files, and warns later.
     #[arg(long, value_name = "CHOICE")]
     private_files: Option<PrivateFiles>,

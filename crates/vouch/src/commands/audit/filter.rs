@@ -54,8 +54,8 @@ pub(super) struct Filter {
     /// `success`, `failure`, an error (`ENOENT`, or `-ENOENT` as in rules), or a status number.
     #[arg(long, value_name = "RESULT", value_parser = result, allow_hyphen_values = true)]
     result: Option<Done>,
-    /// What the operation asked for, as results show it: read, write, create, truncate, …; with
-    /// commas: all of them.
+    /// Access that the operation asked for, as results show it: read, write, create, truncate, …;
+    /// with commas: all of them.
     #[arg(long, value_name = "WORDS", value_parser = access)]
     access: Option<u32>,
     /// A field as in rules: `flavour=krb5p`, `perm=w`, `exit=-EACCES`, `gid>=1000`; may be repeated.
