@@ -21,6 +21,7 @@ use super::mount_identity::MountIdentity;
 use super::syntax::{self, At, Client, Entry, Fsid, LineError, MachineName, Options, Source, Warning, duplicates};
 use crate::gss::Gss;
 use crate::hosts::Hosts;
+use vouch_daemon::failure;
 use vouch_daemon::printable::printable;
 
 #[derive(Clone, Debug)]
@@ -300,7 +301,7 @@ impl Sources {
                 Ok(file_system) => file_system,
                 Err(source) if alone => return Err(SourceError::Open { what: name, source }),
                 Err(error) => {
-                    warnings.push(format!("{name} is not exported: {error}; correct that and reload"));
+                    warnings.push(format!("{name} is not exported: {}; correct that and reload", failure::chain(&error)));
                     left_out.push(raw);
                     continue;
                 }

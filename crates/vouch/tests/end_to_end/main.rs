@@ -22,6 +22,7 @@ mod configuration;
 mod crash;
 mod export;
 mod export_audit;
+mod export_check;
 mod export_tls;
 mod failover;
 mod gateway;

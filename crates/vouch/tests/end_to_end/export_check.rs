@@ -1,0 +1,72 @@
+//! `vouch export check`: one fault of a list, a certificate or a keytab at a time.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::certificates::{Authority, Holder};
+use crate::prelude::*;
+
+const RC4: u16 = 23;
+const AES256: u16 = 18;
+
+/// A keytab (MIT, version 2) with one key of nfs/filer.example.org.
+fn keytab(world: &TestSite, name: &str, encryption: u16, key_len: usize) {
+    let counted = |text: &str| [&(text.len() as u16).to_be_bytes(), text.as_bytes()].concat();
+    let mut entry = 2_u16.to_be_bytes().to_vec();
+    ["EXAMPLE.ORG", "nfs", "filer.example.org"].iter().for_each(|text| entry.extend(counted(text)));
+    // Name type, time and key number.
+    entry.extend([0, 0, 0, 1, 0, 0, 0, 0, 1]);
+    entry.extend(encryption.to_be_bytes());
+    entry.extend((key_len as u16).to_be_bytes());
+    entry.resize(entry.len() + key_len, 7);
+    let file = [&[5, 2], &(entry.len() as u32).to_be_bytes()[..], &entry].concat();
+    world.write(name, file);
+    fs::set_permissions(world.path(name), fs::Permissions::from_mode(0o600)).expect("an own file");
+}
+
+#[test]
+fn dry_run_names_each_fault_and_shows_effective_options() {
+    let world = TestSite::with_directories(&["data"]);
+    let data = world.path("data").display().to_string();
+    world.write("good", format!("{data} 192.0.2.0/24(rw,sec=sys:krb5p,no_root_squash) *(ro,xprtsec=tls:mtls)\n"));
+    world.write("kerberos", format!("{data} *(sec=krb5p)\n"));
+    world.write("wrong-line", format!("{data} 192.0.2.0/24(rw)\n{data} 192.0.2.7(rw,no_such_option)\n"));
+    world.write("missing", format!("{data} *(ro)\n{data}/gone *(ro)\n"));
+    let authority = Authority::new(&world, "ca");
+    authority.issue(&world, "valid", Holder { addresses: true, ..Holder::default() });
+    authority.issue(&world, "expired", Holder { addresses: true, years: 2020..2021, ..Holder::default() });
+    keytab(&world, "aes.keytab", AES256, 32);
+    keytab(&world, "rc4.keytab", RC4, 16);
+
+    let check = |args: &[&str]| {
+        let output = world.run([&["export", "check"], args].concat());
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let tls = ["--tls-cert", "valid.pem", "--tls-key", "valid.key"];
+    let (code, text) = check(&[&["--exports", "good", "--keytab", "aes.keytab"], &tls[..]].concat());
+    assert_eq!(code, Some(0), "{text}");
+    // The options are those that `exportfs -v` of nfs-utils 3.1.1 prints where nfsd runs.
+    for line in [
+        format!("{data} 192.0.2.0/24(sync,wdelay,hide,no_subtree_check,sec=sys:krb5p,rw,secure,no_root_squash,no_all_squash)\n"),
+        format!("{data} *(sync,wdelay,hide,no_subtree_check,sec=sys,ro,secure,root_squash,no_all_squash,xprtsec=tls:mtls)\n"),
+    ] {
+        assert!(text.contains(&line), "{line} is missing in {text}");
+    }
+    assert!(text.ends_with("no problem found\n"), "{text}");
+    let (_, text) = check(&[&["--exports", "good", "--client", "198.51.100.1"], &tls[..]].concat());
+    assert!(text.contains(" *(") && !text.contains("192.0.2.0/24("), "{text}");
+
+    for (fault, says, args) in [
+        ("export-list", "wrong-line: line 2: option no_such_option", &["--exports", "wrong-line"][..]),
+        ("not-exported", "/gone is not exported: No such file or directory", &["--exports", "missing"]),
+        ("export-list", "xprtsec=tls", &["--exports", "good"]),
+        ("keytab-without-key", "arcfour-hmac", &["--exports", "kerberos", "--keytab", "rc4.keytab"]),
+        ("keytab-missing", "does not exist", &["--exports", "kerberos", "--keytab", "no-keytab"]),
+        ("certificate", "has expired", &["--exports", "good", "--tls-cert", "expired.pem", "--tls-key", "expired.key"]),
+        ("certificate", "key", &["--exports", "good", "--tls-cert", "valid.pem", "--tls-key", "expired.key"]),
+    ] {
+        let (code, text) = check(args);
+        assert_eq!(code, Some(1), "{fault}: {text}");
+        let line = text.lines().find(|line| line.starts_with(&format!("PROBLEM  {fault}: "))).unwrap_or_default();
+        assert!(line.contains(says) && !text.contains("os error"), "{fault}: {text}");
+    }
+}
