@@ -1,4 +1,4 @@
-//! `vouch audit send` to a real NATS server: JetStream stores each record across restarts of either
+//! `vouch audit send` to a real NATS server, 2.10 or later: JetStream stores each record across restarts of either
 //! side.
 
 use std::collections::BTreeSet;
@@ -143,15 +143,19 @@ fn unauthenticated_nats_server_gets_no_record() {
     let world = with_trail();
     let authority = Authority::new(&world, "ca.pem");
     Authority::new(&world, "other-ca.pem");
-    for (name, ca, says) in [
-        ("elsewhere.example.org", "ca.pem", Some("write the collector's name")),
-        ("localhost", "other-ca.pem", Some("--tls-ca names another CA")),
-        ("localhost", "ca.pem", None),
+    let first = "handshake_first: true,";
+    for (name, ca, more, says) in [
+        ("elsewhere.example.org", "ca.pem", "", Some("write the collector's name")),
+        ("localhost", "other-ca.pem", "", Some("--tls-ca names another CA")),
+        ("localhost", "other-ca.pem", first, Some("--tls-ca names another CA")),
+        ("localhost", "ca.pem", "", None),
+        ("localhost", "ca.pem", first, None),
     ] {
         let (certificate, key) = authority.vouch(name, 2020..2120);
         world.write("server.pem", certificate.pem());
         world.write("server.key", key.serialize_pem());
-        let tls = format!("tls {{ cert_file: {:?}, key_file: {:?}, timeout: 30 }}", world.path("server.pem"), world.path("server.key"));
+        let files = [world.path("server.pem"), world.path("server.key")];
+        let tls = format!("tls {{ {more} cert_file: {:?}, key_file: {:?}, timeout: 30 }}", files[0], files[1]);
         let server = Server::start(&world, free_port(), &tls);
         let to = format!("nats+tls://localhost:{}/audit.nfs1", server.port);
         let args = send(&to, &["--once", "--tls-ca", ca]);
@@ -161,7 +165,10 @@ fn unauthenticated_nats_server_gets_no_record() {
                 assert!(!world.path("position").exists());
             }
             None => {
-                let options = || ConnectOptions::new().require_tls(true).add_root_certificates(world.path("ca.pem"));
+                let options = || {
+                    let options = ConnectOptions::new().require_tls(true).add_root_certificates(world.path("ca.pem"));
+                    if more.is_empty() { options } else { options.tls_first() }
+                };
                 let client = || async { options().connect(format!("localhost:{}", server.port)).await.expect("a connection") };
                 let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
                 block_on(async { jetstream::new(client().await).get_or_create_stream(config.clone()).await.map(drop).expect("a stream") });
@@ -172,5 +179,6 @@ fn unauthenticated_nats_server_gets_no_record() {
             }
         }
         server.end();
+        let _ = (fs::remove_dir_all(world.path("nats")), fs::remove_file(world.path("position")));
     }
 }
