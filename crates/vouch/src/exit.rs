@@ -235,7 +235,14 @@ fn code_of_source(error: &io::Error) -> Code {
 
 impl Failure {
     pub(crate) fn new(what: impl fmt::Display, cause: impl Into<Cause>) -> Failure {
-        Failure { what: what.to_string(), cause: Box::new(cause.into()), cure: None }
+        let failure = |cause, cure| Failure { what: what.to_string(), cause: Box::new(cause), cure };
+        match cause.into() {
+            // One text for all options that name a new file.
+            Cause::Io(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                failure(Cause::Input("exists already".into()), Some("choose another name, or remove it".into()))
+            }
+            cause => failure(cause, None),
+        }
     }
 
     pub(crate) fn usage(what: impl fmt::Display, why: impl fmt::Display) -> Failure {

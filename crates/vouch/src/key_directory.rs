@@ -40,12 +40,17 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Outcome {
             let _ = std::fs::remove_file(path);
         })
     });
-    match written {
-        Ok(()) => sync_directory(parent(path)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+    written.at(path.display())?;
+    sync_directory(parent(path))
+}
+
+/// New keys replace none, and no advice to remove a key is given.
+pub(crate) fn require_no_keys(dir: &Path, names: &[&str]) -> Outcome {
+    match names.iter().map(|name| dir.join(name)).find(|path| path.symlink_metadata().is_ok()) {
+        Some(path) => {
             Err(Failure::input(path.display(), "exists already, and keys are never overwritten").cure("choose another directory"))
         }
-        Err(error) => Err(Failure::new(path.display(), error)),
+        None => Ok(()),
     }
 }
 

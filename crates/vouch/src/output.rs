@@ -1,6 +1,7 @@
 //! Standard output: aligned tables for people, JSON for programs.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -12,6 +13,11 @@ pub(crate) use vouch_daemon::table::table;
 pub(crate) fn with_stdout(write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>) -> Outcome {
     let mut out = BufWriter::with_capacity(64 * 1024, io::stdout().lock());
     forgive_closed_pipe(write(&mut out).and_then(|()| out.flush()).at("standard output"))
+}
+
+/// Refuses a file that exists before any work is done for it.
+pub(crate) fn require_new(path: &Path) -> Outcome {
+    if path.symlink_metadata().is_ok() { Err(io::Error::from(io::ErrorKind::AlreadyExists)).at(path.display()) } else { Ok(()) }
 }
 
 pub(crate) fn text(text: &str) -> Outcome {

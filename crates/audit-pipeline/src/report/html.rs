@@ -24,12 +24,13 @@ pub(super) fn page(report: &Report, about: &About) -> String {
     let Count { records, failures, .. } = report.total;
     let made = record_text::time(about.made_ns);
     let class = if about.is_sound { "sound" } else { "failed" };
+    let failed = if failures > 0 { " class=\"failed\"" } else { "" };
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>Audit report of {0}, {made}</title><style>{STYLE}</style></head><body>\n<h1>Audit report</h1>\n\
          <dl><dt>Made on</dt><dd>{0}, {made}</dd><dt>Trail</dt><dd>{1}, id {2}</dd>\
          <dt>Verification</dt><dd class=\"{class}\">{3}</dd><dt>Records</dt><dd>{4} to {5}</dd></dl>\n\
-         <p>{records} records, <span class=\"failed\">{failures} failures</span>, {6} lost</p>\n",
+         <p>{records} records, <span{failed}>{failures} failures</span>, {6} lost</p>\n",
         escape(&about.host),
         escape(&about.directory),
         escape(&about.trail),

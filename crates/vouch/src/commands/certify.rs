@@ -72,6 +72,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
     let out = args.out.as_deref().unwrap_or(&args.keys);
     keys::create_directory(out)?;
+    if args.out.is_some() {
+        keys::require_no_keys(out, &[keys::SIGNING_KEY, keys::SIGNING_CERT])?;
+    }
     // The serial number is counted before its use: a crash may skip a number but never repeats one.
     keys::replace(&args.keys.join(keys::ROOT_SERIAL), format!("{serial}\n").as_bytes())?;
     if args.out.is_none() {

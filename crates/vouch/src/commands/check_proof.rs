@@ -187,6 +187,7 @@ struct Output {
 
 impl Output {
     fn create(path: &Path) -> Outcome<Output> {
+        output::require_new(path)?;
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = tempfile::NamedTempFile::new_in(above).at(above.display())?;
         Ok(Output { path: path.to_owned(), file, len: 0 })

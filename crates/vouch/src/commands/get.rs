@@ -98,9 +98,7 @@ fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
         Some(name) if dest.is_dir() => dest.join(std::ffi::OsStr::from_bytes(name)),
         _ => dest.to_owned(),
     };
-    if dest.symlink_metadata().is_ok() {
-        return Err(Failure::input(dest.display(), "exists already").cure("choose another name, or remove it"));
-    }
+    output::require_new(&dest)?;
     Ok(dest)
 }
 

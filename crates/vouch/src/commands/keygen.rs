@@ -5,7 +5,7 @@ use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::keyfile::{self, Role, Sealing};
 
 use crate::cli::Global;
-use crate::exit::{At as _, Failure, Outcome};
+use crate::exit::{At as _, Outcome};
 use crate::key_directory as keys;
 use crate::passphrase::PassphraseArgs;
 use crate::validity::ValidityArgs;
@@ -42,9 +42,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     keys::create_directory(&args.out)?;
     let names = [keys::ROOT_KEY, keys::ROOT_PUBLIC, keys::ROOT_SERIAL, keys::SIGNING_KEY, keys::SIGNING_CERT];
     let paths = names.map(|name| args.out.join(name));
-    if let Some(existing) = paths.iter().find(|path| path.symlink_metadata().is_ok()) {
-        return Err(Failure::input(existing.display(), "exists already, and keys are never overwritten").cure("choose another directory"));
-    }
+    keys::require_no_keys(&args.out, &names)?;
 
     let root = SecretKey::from_seed(&*keys::random()?);
     let signing = SecretKey::from_seed(&*keys::random()?);

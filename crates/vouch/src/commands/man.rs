@@ -19,7 +19,7 @@ use crate::output;
 )]
 pub(crate) struct Args {
     /// Directory for all pages: vouch.1, vouch-publish.1, vouch.toml.5 and so on; created if
-    /// missing.
+    /// missing. Pages of an earlier run are replaced.
     #[arg(long, value_name = "DIR", conflicts_with = "page")]
     out: Option<PathBuf>,
     /// Print the page of this subcommand, or of the file vouch.toml; without it, the page of vouch

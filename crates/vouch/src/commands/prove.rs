@@ -7,7 +7,7 @@ use vouch_xdr::{Writer, Xdr as _};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
-use crate::exit::{At as _, Failure, Outcome};
+use crate::exit::{At as _, Outcome};
 use crate::output;
 use crate::revision_options::RevisionArgs;
 use crate::tree_path::{OpenTree, TreePath};
@@ -40,9 +40,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let path = TreePath::parse(&args.path)?;
     let above = args.out.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if args.out.symlink_metadata().is_ok() {
-        return Err(Failure::input(args.out.display(), "exists already").cure("choose another name, or remove it"));
-    }
+    output::require_new(&args.out)?;
     let mut file = tempfile::NamedTempFile::new_in(above).at(above.display())?;
     let line = client_options::block_on(write(&args, &path, file.as_file_mut()))?;
     file.as_file().sync_all().at(args.out.display())?;

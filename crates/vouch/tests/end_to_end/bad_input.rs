@@ -1,3 +1,4 @@
+use crate::audit_commands::with_trail;
 use crate::prelude::*;
 
 const HOSTID: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -115,6 +116,44 @@ fn missing_mount_point_is_named_without_advice_to_create_it() {
         let said = world.run_err(4, [command, "none"]);
         assert_eq!(said.trim_end(), format!("vouch: {command}: none: no such directory, so no tree is mounted there"));
     }
+}
+
+#[test]
+fn options_for_new_files_never_overwrite() {
+    let world = with_trail();
+    world.small_tree();
+    world.publish();
+    let _replica = world.serve();
+    let file = world.name("/hello");
+    world.run_ok(["prove", &file, "--out", "proof"]);
+    world.write("old", "mine");
+    let no_name = "old: exists already; choose another name, or remove it";
+    let no_keys = "exists already, and keys are never overwritten; choose another directory";
+    let cases: &[(&str, &[&str])] = &[
+        (no_name, &["prove", &file, "--out", "old"]),
+        (no_name, &["check-proof", &file, "proof", "--out", "old"]),
+        (no_name, &["audit", "prove", "--out", "old", "trail", "1"]),
+        (no_name, &["revoke", "keys", "--reason", "stolen", "--out", "old"]),
+        (no_name, &["forward", "keys", "--to", &format!("@h,{HOSTID}"), "--out", "old"]),
+        (no_name, &["bugreport", "--out", "old"]),
+        (no_name, &["get", &file, "old"]),
+        (no_keys, &["keygen", "--out", "keys"]),
+        (no_keys, &["certify", "keys", "--out", "keys"]),
+    ];
+    for (says, args) in cases {
+        let said = world.run_err(3, *args);
+        assert!(said.starts_with(&format!("vouch: {}: ", args[0])) && said.trim_end().ends_with(says), "{args:?}: {said}");
+        assert_eq!(fs::read(world.path("old")).expect("the file stays"), b"mine");
+    }
+    // `vouch man --out` replaces the pages of an earlier version. No other command has such an option.
+    world.run_ok(["man", "--out", "man"]);
+    let pages = fs::read_dir(world.path("man")).expect("pages").map(|page| page.expect("a page").path());
+    let with_option = pages.filter(|page| fs::read_to_string(page).expect("text").contains(r"\fB\-\-out\fR \fI<"));
+    let named = with_option.map(|page| page.file_stem().expect("a name").to_string_lossy().into_owned());
+    let mut found: Vec<String> = named.collect();
+    found.sort();
+    let expected = ["audit-prove", "bugreport", "certify", "check-proof", "forward", "keygen", "man", "prove", "revoke"];
+    assert_eq!(found, expected.map(|name| format!("vouch-{name}")));
 }
 
 #[test]

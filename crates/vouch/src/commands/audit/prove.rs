@@ -1,4 +1,4 @@
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use vouch_audit::trail::{prove, read_checkpoint};
@@ -37,11 +37,5 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         let cure = "wait for the next seal if the record is new, or give an older checkpoint";
         Failure::not_found(format!("record {}", args.seq), "is not in the trail, or not sealed since the checkpoint").cure(cure)
     })?;
-    let written = std::fs::File::create_new(&args.out).and_then(|mut file| file.write_all(&proof.encode()));
-    match written {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(Failure::input(args.out.display(), "exists already").cure("choose another name, or remove it"))
-        }
-        written => written.at(args.out.display()),
-    }
+    std::fs::File::create_new(&args.out).and_then(|mut file| file.write_all(&proof.encode())).at(args.out.display())
 }
