@@ -10,8 +10,10 @@ use crate::statistics::Interval;
 use crate::subject::SubjectInfo;
 use crate::{Case, Error, escape, statistics};
 
+mod figures;
 mod latency_at_rate;
 
+pub use figures::{Rounds, kept_run};
 pub use latency_at_rate::{LatencyAtRate, LatencyFigure};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,7 +57,12 @@ pub struct CaseResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubjectResult {
     pub label: String,
+    /// Empty in a kept run.
+    #[serde(default)]
     pub samples: Vec<Sample>,
+    /// Of a kept run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rounds: Option<Rounds>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub figure: Option<Interval>,
     /// Speed relative to the baseline, from pairs of the same round. Above 1 is faster.
@@ -70,8 +77,11 @@ pub struct SubjectResult {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub server_cpu_s: Option<f64>,
     pub operation_len: f64,
+    #[serde(default)]
     pub operations: u64,
+    #[serde(default)]
     pub bytes: u64,
+    #[serde(default)]
     pub errors: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stored: Option<String>,
@@ -85,8 +95,12 @@ pub struct Calls {
     pub p50_us: f64,
     pub p99_us: f64,
     pub p999_us: f64,
+    #[serde(default)]
     pub mean_us: f64,
+    #[serde(default)]
     pub max_us: f64,
+    /// Empty in a kept run.
+    #[serde(default)]
     pub histogram: Latency,
 }
 
@@ -287,31 +301,6 @@ impl CaseResult {
 }
 
 impl SubjectResult {
-    pub fn unanswered(&self) -> u64 {
-        self.samples.iter().map(|sample| sample.unanswered).sum()
-    }
-
-    pub fn in_flight(&self) -> Option<u32> {
-        self.samples.iter().filter_map(|sample| sample.depth).min()
-    }
-
-    pub(crate) fn unsent(&self) -> u64 {
-        self.samples.iter().map(|sample| sample.unsent).sum()
-    }
-
-    pub fn others(&self) -> Vec<(&str, f64)> {
-        let mut names: Vec<&str> = Vec::new();
-        for (name, _) in self.samples.iter().flat_map(|sample| &sample.others) {
-            if name != BUSIEST && !names.contains(&name.as_str()) {
-                names.push(name);
-            }
-        }
-        let of = |wanted: &str| -> Vec<f64> {
-            self.samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == wanted).map(|(_, figure)| *figure).collect()
-        };
-        names.into_iter().map(|name| (name, statistics::median(&of(name)))).collect()
-    }
-
     fn of(label: String, mut samples: Vec<Sample>, figure: Option<Interval>, ratio: Option<Interval>) -> Self {
         let mut histogram = Latency::new();
         samples.iter().for_each(|sample| histogram.merge(&sample.latency));
@@ -331,6 +320,7 @@ impl SubjectResult {
         let (operations, bytes) = (sum(|sample| sample.operations), sum(|sample| sample.bytes));
         Self {
             label,
+            rounds: None,
             figure,
             ratio,
             latency: None,

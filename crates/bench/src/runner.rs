@@ -377,7 +377,9 @@ fn notes(run: &Run) -> Vec<String> {
     }
     notes.extend(error_notes(run));
     let fewer: Vec<String> = all()
-        .filter_map(|(result, subject)| Some(format!("{} {} ({}, {})", subject.in_flight()?, subject.label, result.panel, result.name)))
+        .filter_map(|(result, subject)| {
+            Some(format!("{} {} ({}, {})", subject.rounds().in_flight?, subject.label, result.panel, result.name))
+        })
         .collect();
     if !fewer.is_empty() {
         notes.push(format!(
@@ -395,12 +397,12 @@ fn error_notes(run: &Run) -> Vec<String> {
     for (count, what) in [
         (refused as fn(&SubjectResult) -> u64, "were refused"),
         (
-            SubjectResult::unanswered,
+            |subject| subject.rounds().unanswered,
             "had no answer on an open connection; with Kerberos a server may drop calls outside its sequence window (RFC 2203; 32 in NFS-Ganesha); \
              use a smaller --depth",
         ),
         (
-            SubjectResult::unsent,
+            |subject| subject.rounds().unsent,
             "were due and never sent, because no earlier call returned: the rate was higher than the server's; latencies include the time that they \
              waited",
         ),
@@ -418,7 +420,7 @@ fn error_notes(run: &Run) -> Vec<String> {
 }
 
 fn refused(subject: &SubjectResult) -> u64 {
-    subject.errors - subject.unanswered().min(subject.errors)
+    subject.errors - subject.rounds().unanswered.min(subject.errors)
 }
 
 const TICK: Duration = Duration::from_millis(50);

@@ -350,6 +350,7 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
                 interval.map_or("–".into(), |interval| format!("{} – {}", tell(interval.low), tell(interval.high)))
             };
             let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
+            let rounds = subject.rounds();
             let is_baseline = subject.label == result.baseline(run);
             let against = |interval, is_measured| if is_baseline && is_measured { "1".into() } else { ratio(interval) };
             let cells = [
@@ -367,11 +368,11 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
                 calls(|calls| calls.p999_us),
                 cpu(subject, subject.client_cpu_s),
                 cpu(subject, subject.server_cpu_s),
-                subject.samples.len().to_string(),
+                rounds.count.to_string(),
                 super::table::faults(subject),
             ];
-            let entries = subject.others();
-            let more = others.iter().map(|name| entries.iter().find(|other| other.0 == name).map_or("–".into(), |other| number(other.1)));
+            let more =
+                others.iter().map(|name| rounds.others.iter().find(|other| other.0 == *name).map_or("–".into(), |other| number(other.1)));
             let cells: Vec<String> = cells.into_iter().chain(more).collect();
             let _ = writeln!(page, "<tr><td>{}</td></tr>", cells.join("</td><td>"));
         }

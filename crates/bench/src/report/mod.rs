@@ -14,13 +14,13 @@ pub use html::{html, html_of_runs};
 pub use table::table;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use crate::case::{Load, Metric, Order};
     use crate::record::CaseResult;
     use crate::subject::SubjectInfo;
     use crate::{Case, Run, Sample};
 
-    pub(super) fn steps() -> Run {
+    pub(crate) fn steps() -> Run {
         let mut run = Run::begin("test".into(), false);
         run.subjects =
             ["a", "b"].map(|label| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();

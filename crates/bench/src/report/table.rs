@@ -1,5 +1,5 @@
 use super::format::{confidence, cpu, figure, latency, number, parameters, ratio, uncertainty, unless_held, within};
-use crate::record::{CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult};
+use crate::record::{CaseResult, LatencyAtRate, LatencyFigure, Rounds, Run, SubjectResult};
 use crate::workload::{Level, deltas};
 use crate::{Case, escape};
 
@@ -58,8 +58,10 @@ fn panel_rows(run: &Run, results: &[&CaseResult]) -> String {
                 cpu(subject, subject.client_cpu_s),
                 cpu(subject, subject.server_cpu_s),
             ];
-            let entries = subject.others();
-            row.extend(others.iter().map(|name| entries.iter().find(|other| other.0 == name).map_or(NONE.into(), |other| number(other.1))));
+            let entries = subject.rounds().others;
+            row.extend(
+                others.iter().map(|name| entries.iter().find(|other| other.0 == *name).map_or(NONE.into(), |other| number(other.1))),
+            );
             row.push(faults(subject));
             rows.push(row);
         }
@@ -77,20 +79,20 @@ fn panel_rows(run: &Run, results: &[&CaseResult]) -> String {
 
 pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for (name, _) in results.iter().flat_map(|result| &result.subjects).flat_map(SubjectResult::others) {
-        if !names.iter().any(|other| other == name) {
-            names.push(name.to_owned());
+    for (name, _) in results.iter().flat_map(|result| &result.subjects).flat_map(|subject| subject.rounds().others) {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     names
 }
 
 pub(super) fn faults(subject: &SubjectResult) -> String {
-    let unanswered = subject.unanswered();
-    let entries = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered"), (subject.unsent(), "unsent")];
+    let Rounds { unanswered, unsent, in_flight, .. } = subject.rounds();
+    let entries = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered"), (unsent, "unsent")];
     let entries = entries.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     // Fewer calls in flight than planned make latencies shorter.
-    entries.chain(subject.in_flight().map(|depth| format!("{depth} in flight"))).collect::<Vec<_>>().join(", ")
+    entries.chain(in_flight.map(|depth| format!("{depth} in flight"))).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn drop_empty(rows: &mut [Vec<String>]) {

@@ -3,7 +3,7 @@
 
 use crate::Case;
 use crate::case::{Load, Metric, Order};
-use crate::record::Run;
+use crate::record::{Run, SubjectResult};
 use crate::runner::PlannedCase;
 use crate::statistics::Interval;
 
@@ -59,12 +59,7 @@ pub(crate) fn deltas(run: &Run, label: &str) -> Vec<(Level, String, Interval)> {
         let (Some(base), Some(subject)) = (result.of(result.baseline(run)), result.of(label)) else { continue };
         let Some(ratio) = subject.ratio else { continue };
         if result.panel == LOW {
-            let pairs = subject.samples.iter().zip(&base.samples);
-            let added: Vec<f64> = pairs.filter_map(|(sample, base)| Some((sample.calls?.mean_us - base.calls?.mean_us) / 1e3)).collect();
-            // Earlier records hold only the latencies of all rounds together.
-            let whole = || Some((subject.calls.as_ref()?.mean_us - base.calls.as_ref()?.mean_us) / 1e3);
-            let added = Interval::of(&added).or_else(|| Interval::of(&[whole()?]));
-            rows.extend(added.map(|added| (Level::Low, result.name.clone(), added)));
+            rows.extend(added_latency(subject, base).map(|added| (Level::Low, result.name.clone(), added)));
         } else {
             let lost = |ratio: f64| (1.0 - ratio) * 100.0;
             let lost = Interval { median: lost(ratio.median), low: lost(ratio.high), high: lost(ratio.low), values: ratio.values };
@@ -72,6 +67,18 @@ pub(crate) fn deltas(run: &Run, label: &str) -> Vec<(Level, String, Interval)> {
         }
     }
     rows
+}
+
+/// Milliseconds of a call.
+pub(crate) fn added_latency(subject: &SubjectResult, base: &SubjectResult) -> Option<Interval> {
+    if let Some(rounds) = &subject.rounds {
+        return rounds.added_ms;
+    }
+    let pairs = subject.samples.iter().zip(&base.samples);
+    let added: Vec<f64> = pairs.filter_map(|(sample, base)| Some((sample.calls?.mean_us - base.calls?.mean_us) / 1e3)).collect();
+    // Earlier records hold only the latencies of all rounds together.
+    let whole = || Some((subject.calls.as_ref()?.mean_us - base.calls.as_ref()?.mean_us) / 1e3);
+    Interval::of(&added).or_else(|| Interval::of(&[whole()?]))
 }
 
 fn mix(reads: u8) -> String {

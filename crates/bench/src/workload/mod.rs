@@ -7,7 +7,7 @@ mod transfer;
 mod tree;
 
 pub use concurrency::{Concurrency, concurrency};
-pub(crate) use concurrency::{Level, deltas};
+pub(crate) use concurrency::{Level, added_latency, deltas};
 pub use iops::{Iops, iops};
 pub use mpi::Mpi;
 pub use seal::{Seal, seal};

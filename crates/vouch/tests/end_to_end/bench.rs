@@ -89,7 +89,14 @@ fn curves_and_levels_are_measured() {
     assert_sound(&record, 14);
     let csv = std::fs::read_to_string(served.world.path("run.csv")).expect("lines");
     assert!(csv.lines().count() > 14 * 2 * 2 - 1 && csv.lines().all(|line| line.matches(',').count() >= 18), "{csv}");
-    served.world.run_ok(["bench", "report", "run.json", "--html", "again.html"]);
+    let table = served.world.run_ok(["bench", "report", "run.json", "--html", "again.html", "--keep", "kept.jsonl"]);
+    assert_eq!(served.world.run_ok(["bench", "report", "kept.jsonl#run", "--html", "kept.html"]), table);
+    let page = |name: &str| std::fs::read_to_string(served.world.path(name)).expect("a page");
+    assert_eq!(page("kept.html"), page("again.html"));
+    served.world.run_ok(["bench", "compare", "kept.jsonl#run", "run.json"]);
+    assert!(served.world.run_err(3, ["bench", "report", "run.json", "--keep", "kept.jsonl"]).contains("has a run run"));
+    assert!(served.world.run_err(2, ["bench", "report", "kept.jsonl#run", "--csv", "run.csv"]).contains("no single rounds"));
+    assert!(served.world.run_err(3, ["bench", "report", "kept.jsonl#other"]).contains("no run \"other\""));
     let read = |name: &str| std::fs::read_to_string(served.world.path(name)).expect("a page");
     assert!(read("run.html") == read("again.html"));
     let compared = served.world.run_ok(["bench", "compare", "run.json", "run.json"]);

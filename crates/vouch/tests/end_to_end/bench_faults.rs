@@ -67,7 +67,7 @@ fn dropped_calls_count_as_errors_and_the_run_goes_on() {
     assert!(counts.len() == 2 && counts.iter().all(|counts| counts.0 > 0 && counts.0 == counts.1 && counts.2 > 0), "{counts:?}");
     let calls = deep.calls.as_ref().expect("latencies");
     assert_eq!(calls.histogram.count(), deep.operations + deep.errors);
-    assert_eq!((shallow.errors, shallow.unanswered()), (0, 0));
+    assert_eq!((shallow.errors, shallow.rounds().unanswered), (0, 0));
     assert!(run.notes.iter().any(|note| note.contains("had no answer") && note.contains("window")), "{:?}", run.notes);
     served.assert_clean();
 }

@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use vouch_bench::runner::{ProgressSink, Rounds, Runner};
 use vouch_bench::{Error, Run, StopFlag, Subject, report};
 
-use super::after::read;
+use super::after::read_record;
 use super::outputs::Outputs;
 use crate::cli::Global;
 use crate::exit::{Code, Failure, Outcome, code_of};
@@ -87,7 +87,7 @@ impl Measure {
     }
 
     pub(super) fn run_without(&self, global: &Global, wish: &BenchRequest, parts: Vec<Part<'_>>, mut left_out: Vec<String>) -> Outcome {
-        let mut earlier = self.resume.as_deref().map(read).transpose()?;
+        let mut earlier = self.resume.as_deref().map(read_record).transpose()?;
         self.outputs.check()?;
         let stop = wish.stop();
         // The program's path does not belong into the record.

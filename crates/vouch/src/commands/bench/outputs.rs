@@ -22,7 +22,7 @@ pub(super) struct Outputs {
     html: Option<PathBuf>,
     /// Write all measurements as CSV.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
-    csv: Option<PathBuf>,
+    pub(super) csv: Option<PathBuf>,
 }
 
 impl Outputs {
