@@ -8,7 +8,7 @@
 //! caching. All data comes verified from [`vouch_tree_client`].
 //!
 //! Passthrough is off by default: the kernel then sends a request for each open, which costs more
-//! than it gains for small files (`benches/runs`).
+//! than it gains for small files (docs/results-trees.md).
 //!
 //! # Example
 //!

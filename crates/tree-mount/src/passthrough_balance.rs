@@ -21,7 +21,7 @@ impl Balance {
     }
 }
 
-/// A request takes 25 to 30 µs with its close; passthrough saves 130 µs per MiB (benches/runs).
+/// A request takes 25 to 30 µs with its close; passthrough saves 130 µs per MiB (docs/results-trees.md).
 const OPEN_COST_BYTES: i64 = 256 << 10;
 
 /// Before the first decision: 30 ms.

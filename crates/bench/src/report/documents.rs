@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::chart::{bars, escape};
 use super::format::number;
 use super::html::{METHOD, begin, conditions, cpu_drawings, delta_rows, groups, plot};
-use crate::record::{CaseResult, Run};
+use crate::record::{CaseResult, Run, kept_run};
 use crate::{Error, escape as printable};
 
 /// The contents of a page (docs/formats/bench.md). Its author is trusted, its records are not.
@@ -185,7 +185,8 @@ impl Contents {
 
     fn source(&self, source: &Source, run: &Run, page: &mut String) {
         let date = run.began.split('T').next().unwrap_or_default();
-        let link = self.link(&source.file.with_extension("txt"));
+        let file = &source.file;
+        let link = self.link(&if kept_run(&file.to_string_lossy()).is_some() { file.clone() } else { file.with_extension("txt") });
         let _ = writeln!(page, "<p class=\"source\">{} {date}, {link}.</p>", escape(&source.about));
     }
 
@@ -195,8 +196,7 @@ impl Contents {
     }
 
     fn link(&self, file: &Path) -> String {
-        let name = file.file_stem().unwrap_or_default().to_string_lossy();
-        format!("<a href=\"{}{}\">{}</a>", escape(&self.links), escape(&file.display().to_string()), escape(&name))
+        format!("<a href=\"{}{}\">{}</a>", escape(&self.links), escape(&file.display().to_string()), escape(&run_name(file)))
     }
 
     fn conditions(&self, document: &Document, runs: &BTreeMap<String, Run>, page: &mut String) -> Result<(), Error> {
@@ -209,8 +209,7 @@ impl Contents {
         page.push_str("<section>\n<h2>How this was measured</h2>\n");
         for name in names {
             let (source, run) = self.run(name, runs)?;
-            let title = source.file.file_stem().unwrap_or_default().to_string_lossy();
-            let _ = write!(page, "<details><summary>{}</summary>\n<p>{}</p>\n", escape(&title), escape(&source.about));
+            let _ = write!(page, "<details><summary>{}</summary>\n<p>{}</p>\n", escape(&run_name(&source.file)), escape(&source.about));
             for note in source.notes(run) {
                 let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(&note));
             }
@@ -220,6 +219,13 @@ impl Contents {
         page.push_str("</section>\n");
         Ok(())
     }
+}
+
+/// Of a kept run or of a record.
+fn run_name(file: &Path) -> String {
+    let name = file.to_string_lossy();
+    let stem = || file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    kept_run(&name).map_or_else(stem, |(_, run)| run.to_owned())
 }
 
 impl Source {
@@ -284,7 +290,7 @@ fn drawings(measure: &str, run: &Run, panel: &str, results: &[&CaseResult]) -> V
         return cpu_drawings(run, panel, results).into_iter().map(|(_, drawing)| drawing).collect();
     }
     let groups = groups(run, results.iter(), |_, subject| {
-        let figure = subject.others().into_iter().find(|(name, _)| *name == measure)?.1;
+        let figure = subject.rounds().others.into_iter().find(|(name, _)| name == measure)?.1;
         Some((vec![figure], None, number(figure)))
     });
     vec![bars(panel, measure, &groups)]
@@ -363,21 +369,46 @@ mod tests {
         }
     }
 
+    fn repository() -> &'static Path {
+        let mut ups = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+        ups.find(|up| up.join("benches/figures.jsonl").exists()).expect("the crate lies in the repository")
+    }
+
+    fn read(file: &Path) -> String {
+        std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+    }
+
     #[test]
-    fn kept_page_is_made_from_kept_runs() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let read = |path: &Path| std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let contents = Contents::from_json(&read(Path::new("benches/results.json")), "results.json").expect("valid contents");
+    fn page_of_kept_runs_has_all_figures() {
+        let figures = read(&repository().join("benches/figures.jsonl"));
+        let contents = Contents::from_json(&read(&repository().join("benches/results.json")), "results.json").expect("valid contents");
         let runs = contents.records().map(|(name, file)| {
-            let text = read(&Path::new("benches").join(file));
-            (name.to_owned(), Run::from_json(&text, name).expect("a record"))
+            let (_, run) = file.to_str().and_then(kept_run).expect("a kept run");
+            (name.to_owned(), Run::from_figures(&figures, run, "figures.jsonl").expect("a record"))
         });
-        let page = contents.html(runs.collect()).expect("all names are known");
-        let kept = read(Path::new("docs/results.html"));
-        let line = page.lines().zip(kept.lines()).position(|(new, old)| new != old);
-        assert!(
-            page == kept,
-            "first difference in line {line:?}; run `vouch bench report --contents benches/results.json --html docs/results.html`"
-        );
+        let page = contents.html(runs.collect()).expect("all panels and cases are kept");
+        let shown: usize = contents.documents.iter().map(|document| document.figures.len()).sum();
+        assert_eq!(page.matches("<section id=\"figure-").count(), shown);
+        assert!(!page.contains("NaN") && !page.contains("<td>0</td><td></td></tr>"), "a figure without rounds");
+        assert_all_kept(&figures, &page, "figures.jsonl#", "results.json");
+    }
+
+    #[test]
+    fn runs_that_documents_name_are_kept() {
+        let figures = read(&repository().join("benches/figures.jsonl"));
+        for entry in std::fs::read_dir(repository().join("docs")).expect("pages") {
+            let page = entry.expect("an entry").path();
+            let text = if page.is_file() { read(&page) } else { continue };
+            let names = text.split("](benchmarking.md#kept-runs)").filter_map(|before| before.rsplit_once('[')).map(|(_, name)| name);
+            let names: String = names.filter(|name| name.starts_with("20")).map(|name| format!("figures.jsonl#{name} ")).collect();
+            assert_all_kept(&figures, &(names + &text), "figures.jsonl#", &page.display().to_string());
+        }
+    }
+
+    fn assert_all_kept(figures: &str, text: &str, before: &str, from: &str) {
+        for after in text.split(before).skip(1) {
+            let run: String = after.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+            assert!(figures.contains(&format!("{{\"run\":\"{run}\",\"began\"")), "{from} names a run that is not kept: {run}");
+        }
     }
 }
