@@ -6,12 +6,14 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{self, AtFlags, OFlags, RawDir, SeekFrom, StatxFlags};
+use rustix::fs::{self, OFlags, RawDir, ResolveFlags, SeekFrom};
+use rustix::io::Errno;
 use vouch_vfs::{Access, Attributes, Blocking, DirectoryEntry, Error, FileId, FileType, Result};
 
 use crate::errno::OrError;
 use crate::export::Inner;
 use crate::node::Node;
+use crate::resolve::open_within;
 use crate::{attributes, handle, identity, mount_crossing};
 
 /// Cache of inode numbers. Only a listing of the parent directory has them, and a directory may
@@ -76,6 +78,15 @@ pub(crate) struct Covered {
 }
 
 impl Inner {
+    /// Without a call that reads a disk.
+    pub(crate) fn is_known_as_covered(&self, directory: &Node, name: &CStr) -> Result<bool> {
+        if self.crossing.is_some() || !self.covered.lock().directories.contains_key(&directory.id) {
+            return Ok(false);
+        }
+        let stamp = Stamp::of(directory)?;
+        Ok(self.covered.lock().get(directory, &stamp, name).is_some() && is_mount_point(directory, name))
+    }
+
     /// O(1) for an unchanged directory, else O(n) in the directory and in the machine's mounts.
     pub(crate) fn covered_at(&self, directory: &Node, name: &CStr, blocking: Blocking) -> Result<Covered> {
         if !is_mount_point(directory, name) {
@@ -177,7 +188,5 @@ fn covered(directory: &Node, inode: u64, kind: fs::FileType) -> Covered {
 }
 
 pub(crate) fn is_mount_point(directory: &Node, name: &CStr) -> bool {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    let mount = fs::statx(directory, name, flags, StatxFlags::MNT_ID).or_error();
-    mount.is_ok_and(|found| i32::try_from(found.stx_mnt_id) != Ok(directory.mount.id))
+    open_within(directory, name, ResolveFlags::empty()).is_err_and(|errno| errno == Errno::XDEV)
 }

@@ -5,18 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use vouch_vfs::{FileId, FileType, NAME_LEN_MAX, SystemId, Traits};
+use vouch_vfs::{Blocking, FileId, FileType, NAME_LEN_MAX, SystemId, Traits};
 
 use crate::covered_directory::CoveredIndex;
 use crate::directory_stream::Streams;
 use crate::id_store::IdStore;
 use crate::mount::Mount;
-use crate::mount_crossing::Mounts;
+use crate::mount_crossing::Crossing;
 use crate::node::{FileCache, Node, Nodes};
-use crate::{attributes, ffi, handle, identity, mount, probe};
+use crate::{attributes, ffi, handle, identity, probe};
 
 #[derive(Clone)]
 pub struct Options {
@@ -52,6 +52,8 @@ pub enum ExportError {
     Snapshots { path: PathBuf, source: vouch_vfs::Error },
     #[error("this file system shows no snapshots of its own; write snapshots=DIR")]
     NoSnapshots,
+    #[error("read the list of mounts: {0}")]
+    Mounts(vouch_vfs::Error),
     #[error("take on a caller's identity: {0}")]
     Identity(vouch_vfs::Error),
 }
@@ -66,7 +68,8 @@ pub(crate) struct Inner {
     pub(crate) traits: Traits,
     pub(crate) options: Options,
     pub(crate) root: Arc<Node>,
-    pub(crate) mounts: RwLock<Mounts>,
+    /// For `cross_mounts`.
+    pub(crate) crossing: Option<Crossing>,
     /// The first one among the root's file system and those mounted below.
     pub(crate) remote: OnceLock<SystemId>,
     pub(crate) covered: Mutex<CoveredIndex>,
@@ -132,13 +135,15 @@ impl PosixFs {
             xattrs: probe::knows_xattr(&mount.fd, "user.vouch"),
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
             clone_block_len: if options.snapshot.is_some() { 0 } else { probe::clone_block_len(&mount.fd) },
-            sparse: mount::finds_holes(mount.id),
+            sparse: mount.finds_holes(),
             // With handles, a file is found for as long as it exists. By names it is lost when
             // moved outside of the server, or when the store lost its last second.
             persistent_ids: by_handle,
             unique_ids: true,
             change_grows: false,
         };
+        let crossing = options.cross_mounts.then(Crossing::new).transpose();
+        let crossing = crossing.map_err(|source| ExportError::Open { path: "/proc/self/mountinfo".into(), source })?;
         let remote = OnceLock::new();
         mount.note_remote(&remote);
         let root = Node::new(id, FileType::Directory, mount, fd);
@@ -147,7 +152,7 @@ impl PosixFs {
             traits,
             options,
             root,
-            mounts: RwLock::default(),
+            crossing,
             remote,
             covered: Mutex::default(),
             nodes,
@@ -155,6 +160,7 @@ impl PosixFs {
             descriptors,
             swept: AtomicUsize::new(0),
         };
+        inner.refresh_mounts(Blocking::Allowed).map_err(ExportError::Mounts)?;
         Ok(PosixFs { inner: Arc::new(inner) })
     }
 }

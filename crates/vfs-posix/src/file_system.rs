@@ -75,10 +75,13 @@ impl FileSystem for PosixFs {
         let directory = self.inner.node_by(directory, blocking)?;
         let name = CName::new(name);
         identity::assume(caller)?;
-        if blocking == Blocking::Forbidden && !directory.mount.in_memory {
-            self.inner.known_to_kernel(&directory, &name)?;
-        }
-        match self.inner.child(&directory, &name, true) {
+        let must_be_cached = blocking == Blocking::Forbidden && !directory.mount.in_memory;
+        let found = match must_be_cached.then(|| self.inner.known_to_kernel(&directory, &name)).unwrap_or(Ok(())) {
+            Ok(()) => self.inner.child(&directory, &name, true, blocking),
+            Err(_) if self.inner.is_known_as_covered(&directory, &name)? => Err(Error::Access),
+            Err(error) => Err(error),
+        };
+        match found {
             Ok((node, stat)) => Ok((node.id, node.attributes_of(&stat)?)),
             Err(Error::Access) => {
                 // The caller's rights: without search permission a caller learns nothing.
@@ -127,6 +130,9 @@ impl FileSystem for PosixFs {
             return covered.list(cookie, each);
         }
         self.inner.node_by(directory, blocking)?.require_cached(blocking)?;
+        if blocking == Blocking::Forbidden && self.inner.crossing.is_some() {
+            return Err(Error::WouldBlock);
+        }
         self.inner.list(caller, directory, cookie, with_files, each)
     }
 
@@ -301,8 +307,9 @@ impl FileSystem for PosixFs {
             let _ = ids.flush();
         }
         let inner = &self.inner;
-        for mount in inner.mounts.read().values().chain([&inner.root.mount]) {
-            mount.journal.iter().for_each(Journal::close_idle_marker);
+        inner.root.mount.journal.iter().for_each(Journal::close_idle_marker);
+        if let Some(crossing) = &inner.crossing {
+            crossing.mounts.read().entered().for_each(|mount| mount.journal.iter().for_each(Journal::close_idle_marker));
         }
         let skip = inner.swept.load(Ordering::Relaxed);
         for node in inner.nodes.sample(SWEEP_COUNT, skip) {

@@ -26,6 +26,7 @@ mod journal;
 mod listing;
 mod mount;
 mod mount_crossing;
+mod mount_table;
 mod names;
 mod node;
 mod open;

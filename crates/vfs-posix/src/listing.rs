@@ -165,7 +165,7 @@ impl Inner {
     }
 
     fn file_by_descriptor(&self, directory: &Arc<Node>, entry: &Entry) -> Found {
-        let (node, stat) = self.child(directory, &entry.name, false)?;
+        let (node, stat) = self.child(directory, &entry.name, false, Blocking::Allowed)?;
         Ok((node.id, node.attributes_of(&stat)?))
     }
 }

@@ -1,6 +1,6 @@
 //! The export's own file system, and those mounted below under `crossmnt`.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use vouch_vfs::SystemId;
 
 use crate::journal::Journal;
+use crate::mount_table::{MountLine, MountTable, MountView};
 use crate::write_throttle::WriteThrottle;
 use crate::{ffi, probe};
 
@@ -19,7 +20,8 @@ pub(crate) struct Mount {
     pub(crate) id: i32,
     /// The file system's, or the snapshot's. Of a mount below the root also of its [`MountView`].
     pub(crate) fsid: u64,
-    pub(crate) view: MountView,
+    /// As the kernel names it; empty if the mount is not listed for this process.
+    pub(crate) kind: Vec<u8>,
     pub(crate) device: (u32, u32),
     /// The same through any mount, subvolume or directory.
     pub(crate) system: SystemId,
@@ -43,37 +45,11 @@ pub(crate) struct Mount {
     pub(crate) pressure: WriteThrottle,
 }
 
-/// What a mount permits besides its file system: bind mounts can be read-only or map identities.
-/// Mounts of one file system with the same view stand for each other; a handle from another view must
-/// not lead through them. Mount options without effect on a server (nosuid, nodev, noexec) are left
-/// out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MountView {
-    /// The mount is read-only and its file system is not.
-    is_read_only: bool,
-    /// Of an idmapped mount, the mount point: the kernel shows no mapping before Linux 6.15.
-    mapped_at: Option<Vec<u8>>,
-}
-
 impl MountView {
-    /// A mount that is not listed for this process has the default view.
-    fn of(mount: i32) -> Self {
-        let read = |fields: &mut dyn Iterator<Item = &[u8]>| {
-            let (point, options) = (fields.nth(3)?, fields.next()?);
-            let has = |options: &[u8], wanted: &[u8]| options.split(|&byte| byte == b',').any(|option| option == wanted);
-            let of_file_system = fields.last()?;
-            Some(MountView {
-                is_read_only: has(options, b"ro") && !has(of_file_system, b"ro"),
-                mapped_at: has(options, b"idmapped").then(|| point.to_vec()),
-            })
-        };
-        with_mount_line(mount, read).unwrap_or_default()
-    }
-
-    /// The number of a file system below `root` in identities, the same after each restart.
-    fn number(&self, fsid: u64, root: &Mount) -> u64 {
-        let is_of_root = fsid == root.fsid;
-        if if is_of_root { *self == root.view } else { *self == MountView::default() } {
+    /// The number of a file system below the root in identities, the same after each restart.
+    pub(crate) fn number(&self, fsid: u64, root_fsid: u64, root_view: &MountView) -> u64 {
+        let is_of_root = fsid == root_fsid;
+        if if is_of_root { self == root_view } else { *self == MountView::default() } {
             return fsid;
         }
         let mut hasher = blake3::Hasher::new_derive_key("vouch view of a mount 1");
@@ -81,33 +57,6 @@ impl MountView {
         hasher.update(self.mapped_at.as_deref().unwrap_or_default());
         u64::from_be_bytes(*hasher.finalize().as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"))
     }
-}
-
-/// By the mount's own device number; subvolumes show others. None if the mount is not listed for
-/// this process.
-fn system_of(mount: i32) -> Option<SystemId> {
-    with_mount_line(mount, |fields| {
-        let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
-        Some(SystemId::of_device(major.parse().ok()?, minor.parse().ok()?))
-    })
-}
-
-/// As the kernel names it, for example `ext4` or `fuse.sshfs`.
-pub(crate) fn file_system_type(mount: i32) -> Option<Vec<u8>> {
-    with_mount_line(mount, |fields| {
-        while fields.next()? != b"-" {}
-        fields.next().map(<[u8]>::to_vec)
-    })
-}
-
-/// `read` gets the fields of mountinfo after the mount's number.
-fn with_mount_line<T>(mount: i32, read: impl FnOnce(&mut dyn Iterator<Item = &[u8]>) -> Option<T>) -> Option<T> {
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    let mount = mount.to_string();
-    // The first fields are numbers; the rest of a line need not be text.
-    let mut lines = table.split(|&byte| byte == b'\n').map(|line| line.split(|&byte| byte == b' '));
-    let mut fields = lines.find_map(|mut fields| (fields.next()? == mount.as_bytes()).then_some(fields))?;
-    read(&mut fields)
 }
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -130,73 +79,91 @@ const REMOTE_MAGICS: [i64; 12] = [
     0x5346_414f,
 ];
 
-fn has_type(mount: i32, types: &[&str]) -> bool {
-    file_system_type(mount).is_some_and(|kind| types.iter().any(|name| name.as_bytes() == kind))
-}
-
-/// CephFS reports holes as data, and sizes as space used.
-pub(crate) fn finds_holes(mount: i32) -> bool {
-    !has_type(mount, &CEPH_FUSE) && !has_type(mount, &["ceph"])
-}
-
-const CEPH_FUSE: [&str; 2] = ["fuse.ceph-fuse", "fuse.ceph"];
+const CEPH_FUSE: [&[u8]; 2] = [b"fuse.ceph-fuse", b"fuse.ceph"];
 
 /// ceph-fuse numbers snapshots in the order of their first use. These numbers are the upper bits of
 /// inode numbers and handles in snapshots.
 const CEPH_INODE_MASK: u64 = (1 << 48) - 1;
 
+fn listed(fd: &OwnedFd) -> Result<Option<MountLine>, Errno> {
+    let id = mount_id(fd.as_fd())?;
+    Ok(MountTable::read().ok().and_then(|table| table.get(id).cloned()))
+}
+
+/// Never asks the file system.
+pub(crate) fn mount_id(fd: BorrowedFd<'_>) -> Result<i32, Errno> {
+    let statx = fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID)?;
+    i32::try_from(statx.stx_mnt_id).map_err(|_| Errno::OVERFLOW)
+}
+
+/// `device`: of the directory, for file systems without a number.
+pub(crate) fn fsid_of(fd: BorrowedFd<'_>, device: (u32, u32)) -> Result<u64, Errno> {
+    let words = fs::fstatvfs(fd)?.f_fsid;
+    Ok(if words == 0 { u64::from(device.0) << 32 | u64::from(device.1) } else { words })
+}
+
 impl Mount {
     pub(crate) fn new(fd: OwnedFd, is_root: bool) -> Result<Self, Errno> {
         let fine_times = probe::fine_times(&fd);
-        Mount::with_times(fd, is_root, fine_times)
+        let line = listed(&fd)?;
+        Mount::with_times(fd, is_root, fine_times, line.as_ref())
     }
 
-    /// A mount below `root`.
-    pub(crate) fn below(root: &Mount, fd: OwnedFd) -> Result<Self, Errno> {
-        let mount = Mount::new(fd, false)?;
-        Ok(Mount { fsid: mount.view.number(mount.fsid, root), ..mount })
+    /// A mount below the root.
+    pub(crate) fn below(fd: OwnedFd, line: &MountLine, number: impl FnOnce(u64) -> u64) -> Result<Self, Errno> {
+        let fine_times = probe::fine_times(&fd);
+        let mount = Mount::with_times(fd, false, fine_times, Some(line))?;
+        Ok(Mount { fsid: number(mount.fsid), ..mount })
     }
 
     /// Its content never changes, so its times need no probe.
     pub(crate) fn snapshot(fd: OwnedFd, number: u64) -> Result<Self, Errno> {
-        let mount = Mount::with_times(fd, false, true)?;
-        if has_type(mount.id, &CEPH_FUSE) {
+        let line = listed(&fd)?;
+        let mount = Mount::with_times(fd, false, true, line.as_ref())?;
+        if mount.is_ceph_fuse() {
             return Ok(Mount { fsid: number, handles: false, inode_mask: CEPH_INODE_MASK, ..mount });
         }
         Ok(Mount { fsid: number, ..mount })
     }
 
-    fn with_times(fd: OwnedFd, is_root: bool, fine_times: bool) -> Result<Self, Errno> {
-        let stat = fs::fstatfs(&fd)?;
+    fn with_times(fd: OwnedFd, is_root: bool, fine_times: bool, line: Option<&MountLine>) -> Result<Self, Errno> {
+        let magic = fs::fstatfs(&fd)?.f_type;
         let statx = fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
         let device = (statx.stx_dev_major, statx.stx_dev_minor);
-        let (handles, id) = match ffi::name_to_handle(fd.as_fd(), c"") {
-            Ok((handle, id)) => (crate::handle::id_of_handle(Some(0), &handle).is_some(), id),
-            Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => (false, i32::try_from(statx.stx_mnt_id).map_err(|_| Errno::OVERFLOW)?),
+        let handles = match ffi::name_to_handle(fd.as_fd(), c"") {
+            Ok((handle, _)) => crate::handle::id_of_handle(Some(0), &handle).is_some(),
+            Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => false,
             Err(errno) => return Err(errno),
         };
-        let words = fs::fstatvfs(&fd)?.f_fsid;
-        let fsid = if words == 0 { u64::from(device.0) << 32 | u64::from(device.1) } else { words };
-        let kind = stat.f_type;
-        Ok(Mount {
-            id,
-            fsid,
-            view: MountView::of(id),
+        let mount = Mount {
+            id: i32::try_from(statx.stx_mnt_id).map_err(|_| Errno::OVERFLOW)?,
+            fsid: fsid_of(fd.as_fd(), device)?,
+            kind: line.map(|line| line.kind.clone()).unwrap_or_default(),
             device,
-            system: system_of(id).unwrap_or_else(|| SystemId::of_device(device.0, device.1)),
+            system: line.map_or(SystemId::of_device(device.0, device.1), MountLine::system),
             is_root,
             handles,
             inode_mask: u64::MAX,
-            stacked: kind == OVERLAY_MAGIC,
-            is_remote: REMOTE_MAGICS.contains(&kind),
-            has_valid_pages: has_type(id, &CEPH_FUSE),
-            in_memory: kind == TMPFS_MAGIC || kind == RAMFS_MAGIC,
-            journal: Journal::of(kind, device),
+            stacked: magic == OVERLAY_MAGIC,
+            is_remote: REMOTE_MAGICS.contains(&magic),
+            has_valid_pages: false,
+            in_memory: magic == TMPFS_MAGIC || magic == RAMFS_MAGIC,
+            journal: Journal::of(magic, device),
             fine_times,
             may_read_cached: AtomicBool::new(true),
             pressure: WriteThrottle::default(),
             fd,
-        })
+        };
+        Ok(Mount { has_valid_pages: mount.is_ceph_fuse(), ..mount })
+    }
+
+    fn is_ceph_fuse(&self) -> bool {
+        CEPH_FUSE.contains(&&*self.kind)
+    }
+
+    /// CephFS reports holes as data, and sizes as space used.
+    pub(crate) fn finds_holes(&self) -> bool {
+        !self.is_ceph_fuse() && self.kind != b"ceph"
     }
 
     pub(crate) fn note_remote(&self, remote: &OnceLock<SystemId>) {

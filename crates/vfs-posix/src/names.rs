@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{
-    AccessOverride, Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileType, Name, NewNode, OpenAccess, Renamed,
-    Result, SetAttributes, SetTime, Time,
+    AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileType, Name, NewNode, OpenAccess,
+    Renamed, Result, SetAttributes, SetTime, Time,
 };
 
 use crate::attributes::{file_type, stat, stat_name};
@@ -119,7 +119,7 @@ impl Inner {
         set: &SetAttributes,
         access: OpenAccess,
     ) -> Result<(Arc<Node>, Arc<dyn vouch_vfs::OpenFile>)> {
-        let (node, stat) = match self.child(directory, name, true) {
+        let (node, stat) = match self.child(directory, name, true, Blocking::Allowed) {
             Err(Error::NotFound) if self.options.read_only => return Err(Error::ReadOnly),
             // A mount point has this name, even if the export does not show it.
             Err(Error::Access) if how != CreateHow::Unchecked && is_mount_point(directory, name) => return Err(Error::Exists),
@@ -172,7 +172,7 @@ impl Inner {
             let is_directory = new == NewNode::Directory;
             let made = stat_name(directory.as_fd(), &name).or_error()?;
             let set_up = || {
-                let (node, _) = self.child(&directory, &name, true)?;
+                let (node, _) = self.child(&directory, &name, true, Blocking::Allowed)?;
                 // mkdir takes only permission bits and the sticky bit.
                 let lost = if is_directory { raw & 0o6000 } else { 0 };
                 let mode = (lost != 0).then_some((lost as u16, lost as u16));
@@ -230,7 +230,7 @@ impl Inner {
         identity::assume(caller)?;
         if self.options.ids.is_some() {
             // Notes the new name in the name store.
-            self.child(&from, &from_name, true)?;
+            self.child(&from, &from_name, true, Blocking::Allowed)?;
         }
         let ((victim, to_change), from_change) = self.changing(&from, || {
             self.changing(&to, || {
@@ -248,18 +248,14 @@ impl Inner {
     }
 
     fn file_losing_name(&self, directory: &Node, name: &CName) -> Result<Option<FileLosingName>> {
-        let stat = match stat_name(directory.as_fd(), name) {
-            Ok(stat) => stat,
+        let found = self.identify_within(directory, name).and_then(|id| Ok((id, stat_name(directory.as_fd(), name)?)));
+        let (id, stat) = match found {
+            Ok(found) => found,
             Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::XDEV) => return Err(Error::Busy),
             Err(errno) => return Err(error(errno)),
         };
         let is_directory = file_type(&stat) == Some(FileType::Directory);
-        let id = match self.identify_name(directory, name) {
-            Ok(id) => id,
-            Err(Error::NotFound) => return Ok(None),
-            Err(Error::Access) if is_mount_point(directory, name) => return Err(Error::Busy),
-            Err(error) => return Err(error),
-        };
         Ok(Some(FileLosingName { id, is_directory, last: is_directory || stat.stx_nlink == 1 }))
     }
 

@@ -162,7 +162,20 @@ impl Nodes {
     pub(crate) fn opened(&self, node: &Arc<Node>) {
         let mut shard = self.shard(&node.id).lock();
         let entry = shard.entry(node.id).or_insert_with(|| (0, Arc::downgrade(node)));
-        entry.0 += 1;
+        // The new descriptor is usable, an earlier one may have been dropped.
+        *entry = (entry.0 + 1, Arc::downgrade(node));
+    }
+
+    /// Files stay open, but are found anew by their identities.
+    pub(crate) fn drop_descriptors(&self) {
+        self.recent.0.retain(|key, _| key.0 != self.number);
+        for shard in &self.open {
+            shard
+                .lock()
+                .values_mut()
+                .filter(|(_, node)| node.upgrade().is_some_and(|node| node.mount.handles))
+                .for_each(|open| open.1 = Weak::new());
+        }
     }
 
     pub(crate) fn closed(&self, id: &FileId) {
@@ -193,7 +206,6 @@ impl Nodes {
 impl Drop for Nodes {
     /// Drops descriptors of an ended export, so that it can be unmounted.
     fn drop(&mut self) {
-        let number = self.number;
-        self.recent.0.retain(|key, _| key.0 != number);
+        self.recent.0.retain(|key, _| key.0 != self.number);
     }
 }

@@ -14,14 +14,14 @@ use crate::c_name::CName;
 use crate::errno::{OrError, error};
 use crate::export::{Inner, identify};
 use crate::handle::{self, Identity};
-use crate::mount::Mount;
+use crate::mount::{Mount, mount_id};
 use crate::node::Node;
 use crate::{ffi, identity};
 
 const DEPTH_MAX: usize = 1024;
 
 /// Keeps a name within its directory.
-const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
+pub(crate) const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
 
 impl Inner {
     /// May leave the thread with root's identity.
@@ -31,6 +31,7 @@ impl Inner {
 
     /// The inode may have to be read from disk.
     pub(crate) fn node_by(&self, id: &FileId, blocking: Blocking) -> Result<Arc<Node>> {
+        self.refresh_mounts(blocking)?;
         let known = if *id == self.root.id { Some(Arc::clone(&self.root)) } else { self.nodes.get(id) };
         match known {
             Some(node) if blocking == Blocking::Forbidden && node.mount.is_remote => Err(Error::WouldBlock),
@@ -45,7 +46,7 @@ impl Inner {
     fn is_in_memory(&self, id: &FileId) -> Result<bool> {
         match parsed(id)? {
             Identity::Handle(fsid, _) => {
-                let mount = self.mount(fsid)?;
+                let mount = self.mount(fsid, Blocking::Forbidden)?;
                 Ok(mount.in_memory && self.opens_by_handle(&mount))
             }
             Identity::Number | Identity::Covered => Ok(false),
@@ -56,7 +57,7 @@ impl Inner {
     fn resolve(&self, id: &FileId) -> Result<Arc<Node>> {
         let node = match parsed(id)? {
             Identity::Handle(fsid, handle) => {
-                let mount = self.mount(fsid)?;
+                let mount = self.mount(fsid, Blocking::Allowed)?;
                 if !self.opens_by_handle(&mount) {
                     return self.resolve_by_names(id);
                 }
@@ -123,7 +124,7 @@ impl Inner {
     fn child_with_id(&self, directory: &Arc<Node>, name: &[u8], id: &FileId) -> Result<Option<Arc<Node>>> {
         let name = Name::new(name).map(CName::new);
         if let Some(name) = name
-            && let Ok((node, _)) = self.child(directory, &name, true)
+            && let Ok((node, _)) = self.child(directory, &name, true, Blocking::Allowed)
             && node.id == *id
         {
             return Ok(Some(node));
@@ -137,7 +138,7 @@ impl Inner {
             let is_name = Name::new(entry.file_name().to_bytes()).is_some();
             if is_name
                 && self.identify_name(directory, entry.file_name()).is_ok_and(|found| found == *id)
-                && let Ok((node, _)) = self.child(directory, entry.file_name(), true)
+                && let Ok((node, _)) = self.child(directory, entry.file_name(), true, Blocking::Allowed)
                 && node.id == *id
             {
                 return Ok(Some(node));
@@ -146,25 +147,33 @@ impl Inner {
         Ok(None)
     }
 
-    /// Without opening the file if handles allow.
     pub(crate) fn identify_name(&self, directory: &Node, name: &CStr) -> Result<FileId> {
+        match self.identify_within(directory, name) {
+            Err(Errno::XDEV) => {
+                let (fd, mount) = self.cross(directory, name, Blocking::Allowed)?;
+                identify(fd.as_fd(), &mount).or_error()
+            }
+            id => id.or_error(),
+        }
+    }
+
+    /// XDEV for a mount point. Without opening the file if handles allow.
+    pub(crate) fn identify_within(&self, directory: &Node, name: &CStr) -> std::result::Result<FileId, Errno> {
         if directory.mount.handles {
             match ffi::name_to_handle(directory.as_fd(), name) {
-                Ok((handle, mount)) => {
-                    let mount = self.mount_entered(directory, name, mount)?;
-                    return handle::id_of_handle(mount.id_fsid(), &handle).ok_or(Error::NotSupported);
+                Ok((handle, mount)) if mount == directory.mount.id => {
+                    return handle::id_of_handle(directory.mount.id_fsid(), &handle).ok_or(Errno::OPNOTSUPP);
                 }
-                // A mount point of a file system without handles.
-                Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {}
-                Err(errno) => return Err(error(errno)),
+                // A mount point, perhaps of a file system without handles.
+                Ok(_) | Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {}
+                Err(errno) => return Err(errno),
             }
         }
-        let (fd, mount, _) = self.open_name(directory, name)?;
-        identify(fd.as_fd(), &mount).or_error()
+        identify(open_within(directory, name, ResolveFlags::empty())?.as_fd(), &directory.mount)
     }
 
     /// The file of a name, with the thread's rights. `keep`: it will be used again soon.
-    pub(crate) fn child(&self, directory: &Arc<Node>, name: &CStr, keep: bool) -> Result<(Arc<Node>, Statx)> {
+    pub(crate) fn child(&self, directory: &Arc<Node>, name: &CStr, keep: bool, blocking: Blocking) -> Result<(Arc<Node>, Statx)> {
         if directory.mount.handles
             && let Some(node) = self.child_known(directory, name)?
         {
@@ -174,7 +183,7 @@ impl Inner {
                 return Ok((node, stat));
             }
         }
-        let (fd, mount, stat) = self.open_name(directory, name)?;
+        let (fd, mount, stat) = self.open_name(directory, name, blocking)?;
         let id = identify(fd.as_fd(), &mount).or_error()?;
         self.note(&id, directory, name);
         if keep {
@@ -186,40 +195,32 @@ impl Inner {
 
     fn child_known(&self, directory: &Node, name: &CStr) -> Result<Option<Arc<Node>>> {
         match ffi::name_to_handle(directory.as_fd(), name) {
-            Ok((handle, mount)) => {
-                let mount = self.mount_entered(directory, name, mount)?;
-                Ok(handle::id_of_handle(mount.id_fsid(), &handle).and_then(|id| self.nodes.get(&id)))
+            Ok((handle, mount)) if mount == directory.mount.id => {
+                Ok(handle::id_of_handle(directory.mount.id_fsid(), &handle).and_then(|id| self.nodes.get(&id)))
             }
-            // A mount point of a file system without handles.
-            Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => Ok(None),
+            // A mount point, perhaps of a file system without handles.
+            Ok(_) | Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => Ok(None),
             Err(errno) => Err(error(errno)),
         }
     }
 
-    /// `WouldBlock` if a name is not in the kernel's cache. Before Linux 5.12 names count as
-    /// cached.
+    /// `WouldBlock` if a name is not in the kernel's cache, or a mount point. Before Linux 5.12 names
+    /// count as cached.
     pub(crate) fn known_to_kernel(&self, directory: &Node, name: &CStr) -> Result<()> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match fs::openat2(directory, name, flags, Mode::empty(), WITHIN | ResolveFlags::CACHED) {
+        match open_within(directory, name, ResolveFlags::CACHED) {
             Err(Errno::AGAIN) => Err(Error::WouldBlock),
             // Other errors show at the look-up.
             _ => Ok(()),
         }
     }
 
-    fn open_name(&self, directory: &Node, name: &CStr) -> Result<(OwnedFd, Arc<Mount>, Statx)> {
-        let within = if self.options.cross_mounts { WITHIN } else { WITHIN | ResolveFlags::NO_XDEV };
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = fs::openat2(directory, name, flags, Mode::empty(), within).map_err(|errno| match errno {
-            Errno::XDEV => Error::Access,
-            errno => error(errno),
-        })?;
-        let stat = stat(fd.as_fd()).or_error()?;
-        // A bind mount of the same device is another mount.
-        let mount = match self.options.cross_mounts {
-            true => self.mount_entered(directory, name, mount_id(&stat)?)?,
-            false => Arc::clone(&directory.mount),
+    fn open_name(&self, directory: &Node, name: &CStr, blocking: Blocking) -> Result<(OwnedFd, Arc<Mount>, Statx)> {
+        let (fd, mount) = match open_within(directory, name, ResolveFlags::empty()) {
+            // A bind mount of the same device is another mount.
+            Err(Errno::XDEV) => self.cross(directory, name, blocking)?,
+            fd => (fd.or_error()?, Arc::clone(&directory.mount)),
         };
+        let stat = stat(fd.as_fd()).or_error()?;
         Ok((fd, mount, stat))
     }
 
@@ -238,9 +239,14 @@ impl Inner {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let Ok(fd) = fs::openat2(&self.root, above, flags, Mode::empty(), WITHIN) else { continue };
             let stat = stat(fd.as_fd()).or_error()?;
-            let mount = match mount_id(&stat)? {
-                id if id == self.root.mount.id => Arc::clone(&self.root.mount),
-                id => self.mounts.read().get(id).unwrap_or_else(|| Arc::clone(&directory.mount)),
+            let id = mount_id(fd.as_fd()).or_error()?;
+            let mount = match (self.entered(id), &self.crossing) {
+                (Some(mount), _) => mount,
+                (None, Some(crossing)) => {
+                    let _as_root = identity::assume_root()?;
+                    self.enter(crossing, self.reopen(fd.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).or_error()?)?
+                }
+                (None, None) => Arc::clone(&directory.mount),
             };
             let id = identify(fd.as_fd(), &mount).or_error()?;
             let (parent, _) = self.admit(id, mount, fd, stat)?;
@@ -264,9 +270,10 @@ impl Inner {
     }
 }
 
-/// Of the kernel, as [`Mount::id`].
-fn mount_id(stat: &Statx) -> Result<i32> {
-    i32::try_from(stat.stx_mnt_id).map_err(|_| Error::NotSupported)
+/// XDEV for a mount point, without a call to the file system there.
+pub(crate) fn open_within(directory: &Node, name: &CStr, more: ResolveFlags) -> std::result::Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat2(directory, name, flags, Mode::empty(), WITHIN | ResolveFlags::NO_XDEV | more)
 }
 
 /// `Stale` for snapshots, which the export had when the identity was made.

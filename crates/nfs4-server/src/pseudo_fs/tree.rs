@@ -120,7 +120,10 @@ impl Tree {
         let above = (0..path.len()).rev().find_map(|depth| self.at.get(&id_of(&path[..depth])))?;
         let upper = exports.get(above)?;
         let (caller, files) = (Caller::root(), &upper.file_system);
-        let find = |directory: &FileId, name: &[u8]| files.lookup(&caller, directory, Name::new(name)?, Blocking::Allowed).ok();
+        let find = |directory: &FileId, name: &[u8]| {
+            let name = Name::new(name)?;
+            on_any_thread(|| files.lookup(&caller, directory, name, Blocking::Allowed)).ok()
+        };
         let leads = |id: &FileId| files.home(id).system != SystemId::UNKNOWN;
         let mut directory = files.root();
         for depth in upper.pseudo_path.len()..path.len() {
@@ -281,7 +284,12 @@ impl Site {
 
     pub(crate) fn no_longer_shows(&self, before: &Site, file: &FileId) -> bool {
         let system = |id: &FileId| self.export.file_system.home(id).system;
-        self.is_reopened(before) && system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
+        if !self.is_reopened(before) {
+            return false;
+        }
+        // It may be below a mount point that nobody has crossed yet.
+        let _ = on_any_thread(|| self.export.file_system.attributes(file, Blocking::Allowed));
+        system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
     }
 
     pub(crate) fn is_reopened(&self, before: &Site) -> bool {
@@ -342,4 +350,13 @@ fn id_of(path: &[Vec<u8>]) -> PseudoId {
     let word = u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));
     // Below 2^63, for clients with signed file numbers; never the root's number.
     PseudoId((word >> 1) | 2)
+}
+
+/// Once a file system knows that it must wait for a remote one, it stops the call, so that calls of
+/// clients can move to threads for that. A reload waits on its own thread.
+fn on_any_thread<T>(call: impl Fn() -> vouch_vfs::Result<T>) -> vouch_vfs::Result<T> {
+    match call() {
+        Err(vouch_vfs::Error::WouldBlock) => call(),
+        result => result,
+    }
 }

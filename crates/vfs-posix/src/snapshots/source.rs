@@ -13,7 +13,7 @@ use super::identity::word;
 use super::pattern::SnapshotPattern;
 use crate::errno::OrError;
 use crate::export::Inner;
-use crate::{attributes, ffi, identity, mount};
+use crate::{attributes, ffi, identity};
 
 /// A listing opens each.
 pub(super) const SNAPSHOTS_MAX: usize = 4096;
@@ -26,8 +26,7 @@ const BUILT_IN: [(&str, &str); 4] = [("ceph", ".snap"), ("fuse.ceph", ".snap"), 
 
 /// For an option without a path.
 pub(super) fn probe(live: &Inner) -> Option<SnapshotPattern> {
-    let kind = mount::file_system_type(live.root.mount.id)?;
-    let (_, path) = BUILT_IN.iter().find(|(name, _)| name.as_bytes() == kind)?;
+    let (_, path) = BUILT_IN.iter().find(|(name, _)| name.as_bytes() == live.root.mount.kind)?;
     SnapshotPattern::parse(path)
 }
 

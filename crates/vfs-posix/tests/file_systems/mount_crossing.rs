@@ -5,7 +5,8 @@ use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_vfs_posix::Options;
 
 use crate::world::{
-    Short as _, alone, content, export, image, memory, mount, named, overlay, put, refused, run, unmount, users, with_names,
+    Short as _, alone, content, export, hung_fuse, image, memory, mount, named, overlay, put, refused, run, unmount, users, with_names,
+    within_a_minute,
 };
 
 fn crossing() -> Options {
@@ -237,6 +238,151 @@ fn handle_of_read_only_bind_mount_never_permits_writing() {
                 assert_ne!(found[0].1, found[1].1);
             }
         }
+    });
+}
+
+#[test]
+fn remounted_bind_mount_permits_no_more_than_now() {
+    alone("mount_crossing::remounted_bind_mount_permits_no_more_than_now", &["mkfs.ext4"], |above| {
+        let (root, disk) = (above.join("root"), above.join("disk"));
+        let Some(()) = memory(&root) else { return };
+        let Some(()) = image("ext4", &[], &disk) else { return };
+        std::fs::create_dir(disk.join("sub")).expect("a directory");
+        std::fs::write(disk.join("sub/file"), "right").expect("a file");
+        for name in ["one", "two"] {
+            mount("none", "bind", &disk.join("sub"), &root.join(name)).expect("the bind mount succeeds");
+        }
+        let fs = export(&root, crossing());
+        let who = Caller::root();
+        let both = vouch_vfs::OpenAccess { read: true, write: true };
+        let write = |id| fs.open(&who, &id, both, vouch_vfs::AccessOverride::None, Blocking::Allowed).map(drop);
+        let find = |name: &str| {
+            let (directory, _) = fs.find(&who, &fs.root(), name).expect("entered");
+            fs.find(&who, &directory, "file").expect("the file exists").0
+        };
+        // The descriptor is on the first of the two.
+        let before = find("one");
+        assert_eq!(find("two"), before);
+        write(before).expect("both are writable");
+        let remount = |name: &str, how: &str| {
+            run("mount", ["-o", &format!("remount,bind,{how}"), &root.join(name).to_string_lossy()]).expect("the remount succeeds")
+        };
+        remount("two", "ro");
+        refused!(write(find("two")), ReadOnly);
+        write(find("one")).expect("that mount is writable still");
+        refused!(fs.lookup(&who, &fs.root(), named("two"), Blocking::Forbidden).map(drop), WouldBlock);
+        remount("one", "ro");
+        refused!(write(find("one")), ReadOnly);
+        // An identity from before is not stale, and permits no more.
+        refused!(write(before), ReadOnly);
+        remount("two", "rw");
+        write(find("two")).expect("writable again");
+        refused!(write(find("one")), ReadOnly);
+        for name in ["one", "two"] {
+            run("umount", ["--lazy".as_ref(), root.join(name).as_os_str()]).expect("unmounted");
+        }
+        refused!(write(before), Stale);
+    });
+}
+
+#[test]
+fn hung_mount_makes_no_network_thread_wait() {
+    alone("mount_crossing::hung_mount_makes_no_network_thread_wait", &["mkfs.ext4"], |above| {
+        for (on, of_user) in [("memory", 0), ("disk", 0), ("memory", 1000), ("disk", 1000)] {
+            let root = above.join(format!("{on}-{of_user}"));
+            let Some(()) = (if on == "memory" { memory(&root) } else { image("ext4", &[], &root) }) else { return };
+            std::fs::write(root.join("beside"), "beside").expect("a file");
+            let Some(device) = hung_fuse(&root.join("hung"), of_user) else { return };
+            let who = Caller::root();
+            // Without the option, nothing of it is asked, on any thread.
+            let plain = export(&root, Options::default());
+            within_a_minute({
+                let (plain, who) = (plain.clone(), who.clone());
+                move || {
+                    let _ = plain.lookup(&who, &plain.root(), named("hung"), Blocking::Forbidden);
+                    let (covered, _) = plain.find(&who, &plain.root(), "hung").expect("the covered directory is visible");
+                    refused!(plain.find(&who, &covered, "file"), NotFound);
+                    refused!(plain.remove(&who, &plain.root(), named("hung")), Busy);
+                    assert_eq!(names(&plain, &who), ["beside", "hung"]);
+                }
+            });
+            let fs = export(&root, crossing_with(&above.join(format!("{on}-{of_user}-names"))));
+            within_a_minute({
+                let (fs, who) = (fs.clone(), who.clone());
+                move || {
+                    refused!(fs.lookup(&who, &fs.root(), named("hung"), Blocking::Forbidden), WouldBlock);
+                    refused!(fs.remove(&who, &fs.root(), named("hung")), Busy);
+                    fs.find(&who, &fs.root(), "beside").expect("the file exists");
+                    assert_eq!(fs.remote_system(), None);
+                    if of_user == 0 {
+                        // A thread for local disks notes the file system and leaves the rest to others.
+                        refused!(fs.find(&who, &fs.root(), "hung"), WouldBlock);
+                        assert!(fs.remote_system().is_some());
+                    } else {
+                        let (covered, _) = fs.find(&who, &fs.root(), "hung").expect("the covered directory is visible");
+                        refused!(fs.find(&who, &covered, "file"), NotFound);
+                        assert_eq!((names(&fs, &who), fs.remote_system()), (vec!["beside".to_owned(), "hung".to_owned()], None));
+                    }
+                }
+            });
+            if of_user == 0 {
+                // One caller waits for it, others go on.
+                let waiting = std::thread::spawn({
+                    let (fs, who) = (fs.clone(), who.clone());
+                    move || fs.find(&who, &fs.root(), "hung").is_ok()
+                });
+                within_a_minute({
+                    let (fs, who) = (fs.clone(), who.clone());
+                    move || fs.find(&who, &fs.root(), "beside").map(drop).expect("the file exists")
+                });
+                drop(device);
+                run("umount", ["--lazy".as_ref(), root.join("hung").as_os_str()]).expect("unmounted");
+                assert!(!waiting.join().expect("no panic"), "its process has ended");
+            }
+        }
+    });
+}
+
+fn names(fs: &vouch_vfs_posix::PosixFs, who: &Caller) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut each = |entry: vouch_vfs::DirectoryEntry<'_>| {
+        entry.file.expect("asked for").expect("it is shown");
+        if entry.name != b"lost+found" {
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
+        }
+        ControlFlow::Continue(())
+    };
+    assert!(fs.read_directory(who, &fs.root(), 0, true, Blocking::Allowed, &mut each).expect("listing succeeds"));
+    names.sort();
+    names
+}
+
+fn crossing_with(names: &std::path::Path) -> Options {
+    Options { cross_mounts: true, ..with_names(names) }
+}
+
+#[test]
+fn identity_of_no_mount_is_looked_for_once() {
+    alone("mount_crossing::identity_of_no_mount_is_looked_for_once", &[], |above| {
+        let root = above.join("root");
+        let Some(()) = memory(&root) else { return };
+        let Some(()) = memory(&root.join("sub")) else { return };
+        let fs = export(&root, crossing());
+        let (sub, _) = fs.find(&Caller::root(), &fs.root(), "sub").expect("entered");
+        drop(fs);
+        let fs = export(&root, crossing());
+        // Found anew by a thread that may wait, then known to all.
+        refused!(fs.attributes(&sub, Blocking::Forbidden), WouldBlock);
+        fs.attributes_of(&sub).expect("found");
+        fs.attributes(&sub, Blocking::Forbidden).expect("known");
+        let mut unknown = sub.as_bytes().to_vec();
+        unknown[1] ^= 1;
+        let unknown = vouch_vfs::FileId::new(&unknown).expect("as long as before");
+        refused!(fs.attributes_of(&unknown), Stale);
+        refused!(fs.attributes(&unknown, Blocking::Forbidden), Stale);
+        run("umount", ["--lazy".as_ref(), root.join("sub").as_os_str()]).expect("unmounted");
+        refused!(fs.attributes(&sub, Blocking::Forbidden), WouldBlock);
+        refused!(fs.attributes_of(&sub), Stale);
     });
 }
 

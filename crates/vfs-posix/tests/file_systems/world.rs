@@ -103,6 +103,30 @@ pub(crate) fn overlay(point: &Path) -> Option<()> {
     mount("overlay", &options, Path::new("none"), point)
 }
 
+/// A FUSE file system whose process answers nothing while the file is open. Every call waits.
+pub(crate) fn hung_fuse(point: &Path, user: u32) -> Option<std::fs::File> {
+    use std::os::fd::AsRawFd as _;
+    leave_callers().expect("switching to root succeeds");
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    let Ok(device) = device else {
+        skip("needs /dev/fuse");
+        return None;
+    };
+    // `mount` inherits it.
+    let shared = rustix::io::dup(&device).expect("a descriptor");
+    let options = format!("fd={},rootmode=40000,user_id={user},group_id=0,allow_other", shared.as_raw_fd());
+    std::fs::create_dir_all(point).expect("creating a directory succeeds");
+    run("mount", ["-i", "-t", "fuse", "-o", &options, "hung", &point.to_string_lossy()]).expect("root may mount it");
+    Some(device)
+}
+
+/// Fails instead of waiting for ever.
+pub(crate) fn within_a_minute<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(call()));
+    result.recv_timeout(std::time::Duration::from_secs(60)).expect("the call does not wait for the hung mount")
+}
+
 pub(crate) fn unmount(point: &Path) {
     run("umount", [point]).unwrap_or_else(|why| panic!("umount {}: {why}", point.display()));
 }
