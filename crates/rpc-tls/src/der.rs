@@ -157,7 +157,7 @@ pub(crate) fn name(mut name: Der<'_>) -> Option<(String, Option<String>)> {
     Some((text, common))
 }
 
-fn attribute_type(id: &[u8]) -> String {
+pub(crate) fn attribute_type(id: &[u8]) -> String {
     let known = match id {
         [0x55, 4, 3] => "CN",
         [0x55, 4, 5] => "serialNumber",

@@ -15,6 +15,7 @@ mod keys;
 mod open;
 mod seal;
 mod stream;
+mod subject;
 
 pub use certificate::PeerCertificate;
 pub use error::TlsError;
@@ -24,6 +25,7 @@ pub use rustls::pki_types::{CertificateDer, ServerName};
 pub use rustls::{ClientConfig, ServerConfig};
 pub use seal::{KEY_UPDATE_MESSAGE, Sealer};
 pub use stream::TlsStream;
+pub use subject::SubjectKey;
 
 /// Verifier of the reply to an AUTH_TLS probe if the server is ready (RFC 9289 §4.1).
 pub const STARTTLS: &[u8; 8] = b"STARTTLS";

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use vouch_rpc_tls::PeerCertificate;
+use vouch_rpc_tls::{PeerCertificate, SubjectKey};
 
 /// A fingerprint precedes a subject, and both precede the user in the certificate.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateMap {
     fingerprints: HashMap<String, Holder>,
-    subjects: HashMap<String, Holder>,
+    subjects: HashMap<SubjectKey, Holder>,
     others: Option<Holder>,
 }
 
@@ -52,26 +52,32 @@ impl CertificateMap {
             }
             name => Holder::User(name.into()),
         };
-        let who = who.trim();
-        let is_new = if who == "*" {
+        // A blank at the end may be escaped.
+        let who = who.trim_start();
+        let is_new = if who.trim_end() == "*" {
             self.others.replace(holder).is_none()
         } else if let Some(digits) = who.strip_prefix("sha256:") {
-            let digits: String = digits.chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
+            let digits: String = digits.trim_end().chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
             if digits.len() != 64 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
-                return Err(format!("{who} is no SHA-256 fingerprint; write the 64 digits of openssl x509 -fingerprint -sha256"));
+                return Err(format!(
+                    "{} is no SHA-256 fingerprint; write the 64 digits of openssl x509 -fingerprint -sha256",
+                    who.trim_end()
+                ));
             }
             self.fingerprints.insert(digits, holder).is_none()
         } else if let Some(subject) = who.strip_prefix("subject:") {
-            self.subjects.insert(subject.trim().to_owned(), holder).is_none()
+            let key = SubjectKey::parse(subject)
+                .map_err(|why| format!("{} is no subject: {why}; write it as in subject:O=Example, CN=n7.example.org", who.trim_end()))?;
+            self.subjects.insert(key, holder).is_none()
         } else {
-            return Err(format!("{who} names no certificate; write sha256:FINGERPRINT, subject:NAME or *"));
+            return Err(format!("{} names no certificate; write sha256:FINGERPRINT, subject:NAME or *", who.trim_end()));
         };
-        if is_new { Ok(()) } else { Err(format!("{who} has an earlier line; remove one of them")) }
+        if is_new { Ok(()) } else { Err(format!("{} has an earlier line; remove one of them", who.trim_end())) }
     }
 
     /// `domain`: of users in certificates.
     pub(crate) fn holder(&self, certificate: &PeerCertificate, domain: &str) -> Result<Holder, String> {
-        let listed = self.fingerprints.get(&certificate.fingerprint_text()).or_else(|| self.subjects.get(&certificate.subject));
+        let listed = self.fingerprints.get(&certificate.fingerprint_text()).or_else(|| self.of_subject(&certificate.subject));
         match (listed, &certificate.user) {
             (Some(Holder::Refused), _) => Err("the certificate map refuses the certificate".into()),
             (Some(holder), _) => Ok(holder.clone()),
@@ -85,6 +91,15 @@ impl CertificateMap {
                 None => Ok(Holder::Machine),
             },
         }
+    }
+}
+
+impl CertificateMap {
+    fn of_subject(&self, subject: &str) -> Option<&Holder> {
+        if self.subjects.is_empty() {
+            return None;
+        }
+        self.subjects.get(&SubjectKey::parse(subject).ok()?)
     }
 }
 
@@ -121,6 +136,17 @@ mod tests {
     }
 
     #[test]
+    fn subject_in_another_form_is_still_refused() {
+        let subject = "O=Example\\, Inc., CN=n7\\ ";
+        for line in [subject, "CN=n7\\ ,O=Example\\, Inc.", "cn = n7\\20, o = \"Example, Inc.\"", "2.5.4.10=Example\\2C Inc.,2.5.4.3=n7\\ "]
+        {
+            let map = CertificateMap::parse(&format!("subject:{line} !refuse\n")).unwrap();
+            assert!(map.holder(&certificate('b', subject, None), "d").is_err(), "{line}");
+            assert_eq!(map.holder(&certificate('b', "CN=n8", None), "d"), Ok(Holder::Machine));
+        }
+    }
+
+    #[test]
     fn errors_name_line_and_remedy() {
         for (text, error) in [
             ("\nalice", "line 2: needs a certificate"),
@@ -129,6 +155,8 @@ mod tests {
             ("CN=x alice", "names no certificate"),
             ("* a\n* b", "line 2: * has an earlier line"),
             ("* a@b", "is not a user name"),
+            ("subject:/O=Example/CN=n7 !refuse", "no subject: a part names no attribute type; write it as in subject:O="),
+            ("subject:O=a, CN=b c\nsubject:cn=B,o=a !refuse", "line 2: subject:cn=B,o=a has an earlier line"),
         ] {
             let found = CertificateMap::parse(text).unwrap_err();
             assert!(found.contains(error), "{text}: {found}");
