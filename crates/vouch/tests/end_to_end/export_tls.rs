@@ -1,5 +1,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::Ipv4Addr;
+use std::sync::mpsc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -44,6 +45,35 @@ impl TlsExport {
         let name = format!("{holder:?} {minor} {uid}");
         let identity = Identity::new(name.into_bytes(), Verifier([7; 8]));
         Client::connect(Config { tls: Some(tls), ..Config::new(self.address, minor, identity, Plain::sys(&user)) }).await
+    }
+
+    /// A way to the server that tells when the client has sent the end of its handshake, and then waits
+    /// for a word before it passes that on.
+    fn held_before_end_of_handshake(&self) -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
+        const PROBE_AND_HELLO: usize = 2;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let (address, server) = (listener.local_addr().expect("bound"), self.address);
+        let ((held, is_held), (go, goes_on)) = (mpsc::channel(), mpsc::channel::<()>());
+        std::thread::spawn(move || {
+            let (mut from, mut to) = (listener.accept().expect("a client").0, TcpStream::connect(server).expect("the server"));
+            let (mut back, mut answers) = (from.try_clone().expect("a descriptor"), to.try_clone().expect("a descriptor"));
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut answers, &mut back);
+                let _ = back.shutdown(std::net::Shutdown::Both);
+            });
+            let mut bytes = [0; 1 << 16];
+            for part in 0.. {
+                let Ok(len @ 1..) = from.read(&mut bytes) else { break };
+                if part == PROBE_AND_HELLO {
+                    held.send(()).expect("the test waits");
+                    goes_on.recv().expect("the test says so");
+                }
+                if to.write_all(&bytes[..len]).is_err() {
+                    break;
+                }
+            }
+        });
+        (address, is_held, go)
     }
 }
 
@@ -120,7 +150,7 @@ fn certificate_decides_who_is_asking() {
     authority.issue(&world, "nobody", Holder { user: Some("nobody@example.org"), ..Holder::default() });
     authority.issue(&world, "foreign", Holder { user: Some("nobody@elsewhere.org"), ..Holder::default() });
     let listed = authority.issue(&world, "listed", Holder::default());
-    world.write("map", format!("sha256:{listed} daemon\nsubject:CN=banned !refuse\n"));
+    world.write("map", format!("sha256:{listed} daemon\nsubject:2.5.4.3 = BANNED !refuse\n"));
     authority.issue(&world, "banned", Holder::default());
     let more = ["--tls-client-ca", "ca.pem", "--certificate-map", "map", "--domain", "example.org"];
     let export = TlsExport::start(&world, "xprtsec=mtls", &more);
@@ -150,6 +180,7 @@ fn renewal_keeps_sessions_and_revocation_ends_them() {
     authority.issue(&world, "stolen", Holder { serial: 77, ..Holder::default() });
     authority.revoke(&world, "crl.pem", &[]);
     let export = TlsExport::start(&world, "xprtsec=mtls", &["--tls-client-ca", "ca.pem", "--tls-crl", "crl.pem"]);
+    let server = export.address;
     block_on(async {
         let good = export.connect(&world, Some("good"), 1, 0).await.expect("a client");
         let stolen = export.connect(&world, Some("stolen"), 1, 0).await.expect("not revoked yet");
@@ -166,6 +197,19 @@ fn renewal_keeps_sessions_and_revocation_ends_them() {
         let status = world.run_ok(["export", "status", "--json", "--state", "exporting"]);
         assert!(status.contains(&renewed), "{status}");
     });
+    // A handshake that began before the reload.
+    authority.issue(&world, "late", Holder { serial: 78, ..Holder::default() });
+    let (address, is_held, go) = export.held_before_end_of_handshake();
+    let through = TlsExport { address, ..export };
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| block_on(through.connect(&world, Some("late"), 1, 0)).is_ok());
+        is_held.recv_timeout(Duration::from_secs(60)).expect("the handshake begins");
+        authority.revoke(&world, "crl.pem", &[77, 78]);
+        world.run_ok(["export", "reload", "--state", "exporting"]);
+        go.send(()).expect("the way is open");
+        assert!(!late.join().expect("no panic"), "a revoked client enters");
+    });
+    let export = TlsExport { address: server, ..through };
     world.write("server.pem", "nonsense");
     let refused = world.run(["export", "reload", "--state", "exporting"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("server.pem: contains no certificate"), "{refused:?}");
