@@ -92,7 +92,9 @@ pub struct SubjectResult {
 /// Latencies in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
+    #[serde(default)]
     pub p50_us: f64,
+    #[serde(default)]
     pub p99_us: f64,
     pub p999_us: f64,
     #[serde(default)]

@@ -126,6 +126,12 @@ pub fn kept_run(name: &str) -> Option<(&str, &str)> {
 
 /// Removes what no report shows, and values that are the default.
 fn strip(row: &mut Value) {
+    // Reports show the latencies of the rounds instead.
+    if row["latency"].is_object()
+        && let Some(calls) = row["calls"].as_object_mut()
+    {
+        calls.retain(|name, _| name == "p999_us");
+    }
     for path in ["/calls", "/latency/p50", "/latency/p99", "/rounds", ""] {
         if let Some(fields) = row.pointer_mut(path).and_then(Value::as_object_mut) {
             fields.retain(|name, value| {
