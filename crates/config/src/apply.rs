@@ -126,8 +126,11 @@ pub fn apply(given: &Given, config: &Config, root: &Command) -> Applied {
     }
     for (depth, _) in words.iter().enumerate().rev() {
         let Some(table) = config.commands.get(&words[..=depth].join(" ")) else { continue };
-        // Of a command above, only the options that its subcommands share.
-        use_table(table, &|arg| depth + 1 == words.len() || arg.is_global_set());
+        // Of a command above, only the options that its subcommands share. A service's log file is the
+        // service's: its subcommands may run as users who cannot write there.
+        let above = words[..=depth].iter().fold(root, |command, word| command.find_subcommand(word).unwrap_or(command));
+        let is_shared_file = |arg: &Arg| arg.get_long() != Some("log-file") || above.is_subcommand_required_set();
+        use_table(table, &|arg| depth + 1 == words.len() || arg.is_global_set() && is_shared_file(arg));
     }
     use_table(&config.site, &is_shared);
     let end = applied.arguments.iter().position(|argument| argument == "--").unwrap_or(applied.arguments.len());

@@ -41,11 +41,11 @@ pub(crate) fn directory() -> Option<&'static Path> {
 }
 
 /// The directory may belong to another user than the daemon: no link is followed, and no pipe waited
-/// for.
+/// for. Only the owner can write the file: threads that act as callers have no umask.
 fn open(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?);
+    let file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?);
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
 }
 

@@ -9,7 +9,7 @@ use vouch_daemon::log_output::{self, LogOutput, is_journal};
 use vouch_daemon::recent_errors;
 
 use crate::cli::{Global, LogFormat};
-use crate::exit::{At as _, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 
 /// Called once.
 pub(crate) fn start(global: &Global) -> Outcome {
@@ -19,7 +19,10 @@ pub(crate) fn start(global: &Global) -> Outcome {
     })?;
     let colour = global.log_file.is_none() && io::stderr().is_terminal();
     if let Some(path) = &global.log_file {
-        log_output::write_to_file(path).at(path.display())?;
+        log_output::write_to_file(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Failure::new(path.display(), error).cure("create its directory (`install -d -m 750 DIR`)"),
+            _ => Failure::new(path.display(), error),
+        })?;
     }
     // A broken pipe reported to that same pipe would end the process.
     let layer = tracing_subscriber::fmt::layer().with_writer(|| LogOutput).log_internal_errors(false);

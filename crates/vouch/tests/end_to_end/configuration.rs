@@ -125,6 +125,18 @@ fn faults_are_named_with_file_line_and_cure() {
 }
 
 #[test]
+fn log_file_of_a_service_is_not_opened_by_its_subcommands() {
+    let world = site(&[("vouch.toml", "[export]\ndir = \"data\"\nlog-file = \"logs/export.log\"\n")]);
+    fs::create_dir(world.path("data")).expect("a directory");
+    world.run_ok(["export", "check"]);
+    let started = world.run_err(4, ["export", "--state", "exporting", "--listen", "127.0.0.1:0"]);
+    assert!(started.contains("logs/export.log: no such file or directory; create its directory"), "{started}");
+    fs::create_dir(world.path("logs")).expect("a directory");
+    world.run_ok(["export", "check"]);
+    assert_eq!(world.count("logs"), 0);
+}
+
+#[test]
 fn root_refuses_files_that_others_can_write() {
     if !is_available("root", is_root()) {
         return;

@@ -48,9 +48,13 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
             fs::read_to_string(&rotated).unwrap_or_default()
         );
         assert_eq!(child.try_wait().expect("a child"), None, "{:?}", daemons[number]);
+        let mode = std::os::unix::fs::MetadataExt::mode(&log.metadata().expect("a log file"));
+        assert_eq!(mode & 0o022, 0, "others can write the log of {:?}", daemons[number]);
     }
     if fuse_is_available() {
-        assert_eq!(fs::read_to_string(world.path("mnt/hello")).expect("still mounted"), "hello world\n");
+        // The signal may have come before the mount.
+        let is_shown = || fs::read_to_string(world.path("mnt/hello")).is_ok_and(|text| text == "hello world\n");
+        assert!(eventually(Duration::from_secs(60), is_shown), "still mounted");
         world.run_ok(["umount", "mnt"]);
     }
 }
