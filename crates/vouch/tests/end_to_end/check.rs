@@ -67,6 +67,27 @@ fn missing_device_is_named() {
     expect_problem(&in_mount_namespace(&site(), nodes, &[]), "no-fuse");
 }
 
+/// The limit is of the whole machine, so only a mount namespace sees this one.
+#[test]
+fn request_limit_of_the_kernel_below_the_timeout_is_named() {
+    if !may_make_namespaces() || !fuse_is_available() {
+        return;
+    }
+    let (world, _replica) = TestSite::served();
+    fs::create_dir(world.path("mnt")).expect("a directory");
+    let limit = "mkdir -p fuse && echo 8 >fuse/max_request_timeout && mount --bind fuse /proc/sys/fs/fuse";
+    let mount = format!(
+        "{limit} && {0} mount --background --log-file log --timeout 30s '{1}' mnt && cat mnt/hello && {0} umount mnt",
+        env!("CARGO_BIN_EXE_vouch"),
+        world.name("")
+    );
+    let output = in_mount_namespace(&world, &mount, &["--timeout", "30s"]);
+    let found = String::from_utf8_lossy(&output.stdout);
+    assert!(found.contains("hello world\n") && found.contains("\"fault\": \"fuse-request-timeout\""), "{found}");
+    let log = fs::read_to_string(world.path("log")).expect("a log");
+    assert!(log.contains("takes 8s") && log.contains("requests fail after 6s"), "{log}");
+}
+
 #[test]
 fn full_cache_disk_is_named() {
     if !may_make_namespaces() {
