@@ -48,7 +48,7 @@ impl MountLine {
         let (point, options) = (fields.nth(1)?, fields.next()?);
         while fields.next()? != b"-" {}
         let kind = fields.next()?.to_vec();
-        let of_file_system = fields.last()?;
+        let of_file_system = fields.next_back()?;
         let has = |options: &[u8], wanted: &[u8]| options.split(|&byte| byte == b',').any(|option| option == wanted);
         let is_fuse = kind.starts_with(b"fuse") && kind != b"fusectl";
         Some(MountLine {
