@@ -22,7 +22,7 @@ use crate::{output, progress, size, when};
                   vouch gc --db /srv/db --drop-unfinished    and what an interrupted publication or pull has stored\n  \
                   vouch gc --db /srv/db --grace 0s           free all space now; clients with an earlier manifest get errors\n  \
                   vouch gc --db s3://trees/tools --grace 7d  keep objects of earlier manifests for a week\n\n\
-                  What an interrupted publication or pull has stored stays for its next run, for a week after it stopped. One that runs is waited for."
+                  Data of an interrupted publication or pull stays for its next run, for a week after it stopped. One that runs is waited for."
 )]
 pub(crate) struct Args {
     /// The database, a directory or s3://BUCKET/PREFIX.
