@@ -2,11 +2,12 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{ReadPlusArgs, ReadPlusWriter};
-use vouch_vfs::{Content, Error, OpenFile, ReadInto, SeekTarget};
+use vouch_vfs::{Blocking, Content, Error, OpenFile, ReadInto, SeekTarget};
 
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::files::open_file::{self, IoPurpose};
+use crate::op::seek::SEARCH_LEN_LONG;
 
 /// A file of many small holes is sent as data.
 const SEGMENTS_MAX: u32 = 64;
@@ -15,6 +16,9 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
     let file = context.current_file(Status::ISDIR)?;
     let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Read)?;
     let size = open.file().attributes()?.size;
+    if context.blocking == Blocking::Forbidden && file.grant.site.traits.sparse && size.saturating_sub(args.offset) >= SEARCH_LEN_LONG {
+        return Err(OpError::WouldBlock);
+    }
     let len = u64::from(args.count.min(context.server.config().limits.io_len_max));
     let end = args.offset.saturating_add(len).min(size);
     let mut writer = ReadPlusWriter::begin(context.out);

@@ -109,3 +109,23 @@ fn many_expired_opens_are_closed_in_background() {
     }
     assert!(steps > 0 && fixture.files.open_count() == 0, "{steps}");
 }
+
+#[test]
+fn search_in_long_file_moves_to_thread_that_may_block() {
+    let (fixture, mut client) = Client::with_fixture();
+    let stateid = client.create("f");
+    let searches = [
+        Args::Seek(op::SeekArgs { stateid, offset: 0, what: op::DataContent::Hole }),
+        Args::ReadPlus(op::ReadPlusArgs { stateid, offset: 0, count: 4096 }),
+    ];
+    for (len, blocks) in [(256 << 20, true), (1 << 20, false)] {
+        set_size(&mut client, "f", stateid, len);
+        for search in &searches {
+            let mut call = client.begin(&[lookup("f"), search.clone()]);
+            assert_eq!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked), blocks, "{len}");
+            if blocks {
+                assert_eq!(fixture.run_to_status(&mut call, Blocking::Allowed), Status::OK);
+            }
+        }
+    }
+}
