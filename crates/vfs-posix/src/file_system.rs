@@ -76,7 +76,8 @@ impl FileSystem for PosixFs {
         let name = CName::new(name);
         identity::assume(caller)?;
         let must_be_cached = blocking == Blocking::Forbidden && !directory.mount.in_memory;
-        let found = match if must_be_cached { self.inner.known_to_kernel(&directory, &name) } else { Ok(()) } {
+        let known = if must_be_cached { self.inner.known_to_kernel(&directory, &name) } else { Ok(()) };
+        let found = match known {
             Ok(()) => self.inner.child(&directory, &name, true, blocking),
             Err(_) if self.inner.is_known_as_covered(&directory, &name)? => Err(Error::Access),
             Err(error) => Err(error),
