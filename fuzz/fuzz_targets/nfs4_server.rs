@@ -156,6 +156,7 @@ impl FuzzedServer {
                 Effect::GraceEnded
                 | Effect::AddressMismatch { .. }
                 | Effect::NameConflict { .. }
+                | Effect::ClientEnded { .. }
                 | Effect::RecallOverdue { .. }
                 | Effect::Disconnect(_) => {}
                 Effect::Background(mut job) => while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {},

@@ -65,6 +65,8 @@ fn refusal(RefusalStatus { fault, caller, address, reason, at_seconds }: &Refusa
     match fault.as_str() {
         "user-without-account" => Finding::note("user-without-account", subject, what)
             .cure("`getent passwd USER` must show the user; else map the principal by auth_to_local in krb5.conf or by --principal-map"),
+        "client-name-conflict" => Finding::note("client-name-conflict", subject, what)
+            .cure("if two machines have one host name, rename one of them, or set nfs4_unique_id of the module nfs on each"),
         // The reason of a refused ticket ends with its cure. A problem it is not: any peer may send a
         // bad ticket.
         "keytab-stale-key" => Finding::note("keytab-stale-key", subject, what),

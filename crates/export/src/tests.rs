@@ -21,6 +21,7 @@ use vouch_vfs::memory::MemoryFs;
 
 mod audit;
 pub(super) mod blocking;
+mod client_faults;
 mod contexts;
 mod lease_end;
 mod load;

@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -25,6 +25,7 @@ pub struct Connection {
     transport_verdict: Mutex<Option<TransportVerdict>>,
     admission: Mutex<Option<admission::CachedAdmission>>,
     visibility: Mutex<VisibilityCache>,
+    client_name: OnceLock<Arc<[u8]>>,
     closed: AtomicBool,
 }
 
@@ -38,6 +39,7 @@ impl Connection {
             transport_verdict: Mutex::default(),
             admission: Mutex::default(),
             visibility: Mutex::default(),
+            client_name: OnceLock::new(),
             closed: AtomicBool::new(false),
         }
     }
@@ -75,6 +77,15 @@ impl Connection {
 
     pub(crate) fn transport_verdict(&self) -> &Mutex<Option<TransportVerdict>> {
         &self.transport_verdict
+    }
+
+    /// The name of the first client that used the connection.
+    pub fn client_name(&self) -> Option<&[u8]> {
+        self.client_name.get().map(|name| &**name)
+    }
+
+    pub(crate) fn set_client_name(&self, name: impl FnOnce() -> Arc<[u8]>) {
+        self.client_name.get_or_init(name);
     }
 
     pub(crate) fn close(&self) {

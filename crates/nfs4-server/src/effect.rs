@@ -14,6 +14,19 @@ pub enum Unreachable {
     Context,
 }
 
+/// Why a client lost its state or its record, or got none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientEnd {
+    /// The lease had ended, and another client wanted the state, or the client stayed away too long.
+    Expired { silent_ms: u64 },
+    /// The record made room for those of other clients.
+    Evicted,
+    /// There is no room for the record of a new client.
+    TableFull,
+    /// A new list of exports, or the end of a file system, took its access away.
+    AccessLost { ended: usize },
+}
+
 pub enum Effect {
     /// Send, then call `Server::callback_reply` exactly once, with the RPC reply or with
     /// [`Unreachable`].
@@ -54,11 +67,20 @@ pub enum Effect {
         waited_ms: u64,
         is_revoked: bool,
     },
-    /// For the log: another client uses the name, so this one was refused.
+    /// For the log: a client lost its state or its record, or got none.
+    ClientEnded {
+        name: Arc<[u8]>,
+        address: IpAddr,
+        why: ClientEnd,
+    },
+    /// For the log: another client uses the name, so this one was refused. `holder`: `None` for a
+    /// client from before the restart.
     NameConflict {
         name: Arc<[u8]>,
-        holder: IpAddr,
+        holder: Option<IpAddr>,
         refused: IpAddr,
+        /// The holder has ended, because both have one address.
+        has_ended: bool,
     },
     Disconnect(ConnectionId),
     /// Run [`Job::step`] on a thread that may block until the job is done.

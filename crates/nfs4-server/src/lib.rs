@@ -43,7 +43,7 @@ pub use callback_target::{CallbackContext, CallbackContexts, CallbackId, Callbac
 pub use compound::run::{Compound, Progress};
 pub use config::Config;
 pub use connection::Connection;
-pub use effect::{Effect, Recovered, Unreachable};
+pub use effect::{ClientEnd, Effect, Recovered, Unreachable};
 pub use export::{
     ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Location, Locations, Squash, SquashWho,
 };

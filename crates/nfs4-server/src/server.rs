@@ -285,7 +285,10 @@ impl Server {
                     waited_ms,
                     is_revoked,
                 }),
-                StateEffect::NameConflict { owner, holder, refused } => effects.push(Effect::NameConflict { name: owner, holder, refused }),
+                StateEffect::ClientEnded { owner, address, why } => effects.push(Effect::ClientEnded { name: owner, address, why }),
+                StateEffect::NameConflict { owner, holder, refused, has_ended } => {
+                    effects.push(Effect::NameConflict { name: owner, holder, refused, has_ended })
+                }
                 StateEffect::Release(open) => releases.add(open, effects),
                 StateEffect::Ended { file, delegation, why } => {
                     let observer = self.observer.clone();

@@ -1,6 +1,5 @@
 //! Recovery records, callbacks, background jobs. A reply waits for the records that it depends on.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use vouch_nfs4_server::{Compound, Effect, Job, JobProgress, Reply, Unreachable};
@@ -11,6 +10,7 @@ use super::blocked_call::BlockedOn;
 use super::state::Driver;
 use crate::audit::{self, Hold};
 use crate::clock;
+use crate::monitoring::client_faults::ClientFault;
 use crate::recovery::Change;
 use crate::thread_pool::TaskOrigin;
 use crate::transport::connection::{Connection, PendingReply};
@@ -127,23 +127,23 @@ impl Driver {
                         }
                     }
                 }
-                Effect::AddressMismatch { name, address, from } => self.log_address_change(&name, address, from),
-                Effect::RecallOverdue { name, address, export, file, waited_ms, is_revoked } => {
-                    let waited_s = waited_ms / 1000;
-                    let client = name.escape_ascii();
-                    match is_revoked {
-                        true => tracing::warn!(
-                            %client, %address, %export, %file, waited_s,
-                            "revoked a delegation that the client did not return; its cached writes to the file may be lost"
-                        ),
-                        false => tracing::warn!(
-                            %client, %address, %export, %file, waited_s,
-                            "a client does not return a recalled delegation, and other clients wait for the file; \
-                             for files that several clients share, such as images of virtual disks, export with no_delegations"
-                        ),
-                    }
+                Effect::AddressMismatch { name, address, from } => {
+                    self.client_faults.note(ClientFault::AddressChanged, Some(&name), address, format_args!("before={from}"));
                 }
-                Effect::NameConflict { name, holder, refused } => self.log_name_conflict(&name, holder, refused),
+                Effect::RecallOverdue { name, address, export, file, waited_ms, is_revoked } => {
+                    let fault = if is_revoked { ClientFault::DelegationRevoked } else { ClientFault::DelegationOverdue };
+                    let waited_s = waited_ms / 1000;
+                    self.client_faults.note(fault, Some(&name), address, format_args!("export={export} file={file} waited_s={waited_s}"));
+                }
+                Effect::ClientEnded { name, address, why } => {
+                    let fault = ClientFault::of_end(why);
+                    self.client_faults.note(fault, Some(&name), address, format_args!("{why:?}"));
+                }
+                Effect::NameConflict { name, holder, refused, has_ended } => {
+                    let fault = if has_ended { ClientFault::NameShared } else { ClientFault::NameInUse };
+                    let holder = holder.map_or_else(|| "from before the restart".to_owned(), |holder| holder.to_string());
+                    self.client_faults.note(fault, Some(&name), refused, format_args!("holder={holder} refused={refused}"));
+                }
                 Effect::Disconnect(id) => {
                     if let Some(connection) = self.connection(id) {
                         tracing::info!(peer = %connection.peer(), "the engine closes a connection, so that the client retries over another");
@@ -154,31 +154,6 @@ impl Driver {
             }
         }
         changes
-    }
-
-    fn log_address_change(&self, name: &[u8], address: IpAddr, from: impl std::fmt::Display) {
-        if let Some(left_out) = self.address_change_limit.lock().admit(address, clock::mono_ms()) {
-            tracing::warn!(
-                client = %name.escape_ascii(), %address, before = %from, left_out,
-                "a client returned from another address than before the restart; it may not reclaim state, and starts fresh after the grace period"
-            );
-        }
-    }
-
-    fn log_name_conflict(&self, name: &[u8], holder: IpAddr, refused: IpAddr) {
-        if let Some(left_out) = self.address_change_limit.lock().admit(refused, clock::mono_ms()) {
-            let client = name.escape_ascii();
-            match holder == refused {
-                true => tracing::warn!(
-                    %client, address = %holder, left_out,
-                    "a client ended an active client of the same name and address, which lost its opens and locks; {CLONES}"
-                ),
-                false => tracing::warn!(
-                    %client, %holder, %refused, left_out,
-                    "refused a client because an active client at another address uses its name (CLID_INUSE); {CLONES}"
-                ),
-            }
-        }
     }
 
     fn run_job(self: &Arc<Self>, mut job: Job) {
@@ -205,6 +180,3 @@ impl Driver {
         });
     }
 }
-
-const CLONES: &str = "if two machines have one host name, for example clones, rename one of them, or set nfs4_unique_id of the \
-                      module nfs on each (see the page on troubleshooting: Operation not permitted)";

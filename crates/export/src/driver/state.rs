@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use parking_lot::Mutex;
-use vouch_daemon::rate_limit::Throttle;
 use vouch_nfs4_server::{ConnectionId, Server};
 
 use super::blocked_call::CommitQueue;
@@ -19,6 +18,7 @@ use crate::hosts::lookup_queue::LookupQueue;
 use crate::lease::ServingRight;
 use crate::limits::{HELD_LEN_MAX, Limits, NAMES_THREADS_MAX, WAITING_MAX};
 use crate::memory_quota::Quotas;
+use crate::monitoring::client_faults::ClientFaults;
 use crate::monitoring::status::ExportStatus;
 use crate::monitoring::traffic::Traffic;
 use crate::recovery::RecoveryStore;
@@ -44,7 +44,7 @@ pub(crate) struct Driver {
     pub(crate) connections: Mutex<HashMap<ConnectionId, Arc<Connection>>>,
     pub(crate) open: Vec<AtomicUsize>,
     pub(crate) traffic: Traffic,
-    pub(crate) address_change_limit: Mutex<Throttle>,
+    pub(crate) client_faults: Arc<ClientFaults>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) gss: Option<Arc<Gss>>,
     pub(crate) audit: Option<Arc<Audit>>,
@@ -67,11 +67,13 @@ pub(crate) struct DriverParts {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) record_len_max: usize,
     pub(crate) right: Option<Arc<ServingRight>>,
+    pub(crate) client_faults: Arc<ClientFaults>,
 }
 
 impl Driver {
     pub(crate) fn new(parts: DriverParts, on_room: impl Fn() + Clone + Send + Sync + 'static) -> Self {
-        let DriverParts { engine, limits, inboxes, recovery, tls, gss, audit, exports, hosts, record_len_max, right } = parts;
+        let DriverParts { engine, limits, inboxes, recovery, tls, gss, audit, exports, hosts, record_len_max, right, client_faults } =
+            parts;
         let pool = |name, threads_max| Pool::new(name, threads_max, WAITING_MAX, on_room.clone());
         Driver {
             engine,
@@ -88,7 +90,7 @@ impl Driver {
             open: inboxes.iter().map(|_| AtomicUsize::new(0)).collect(),
             inboxes,
             traffic: Traffic::default(),
-            address_change_limit: Mutex::new(Throttle::of_lines()),
+            client_faults,
             tls,
             gss,
             audit,

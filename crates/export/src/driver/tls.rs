@@ -4,6 +4,7 @@ use vouch_oncrpc::AuthStat;
 
 use super::state::Driver;
 use crate::audit::Refused;
+use crate::monitoring::client_faults::ClientFault;
 use crate::transport::connection::Connection;
 use crate::transport::rpc_call;
 
@@ -11,6 +12,11 @@ impl Driver {
     pub(crate) fn refuse_tls(&self, connection: &Connection, cause: &str) {
         self.tls.iter().for_each(|tls| tls.handshakes_failed.add(1));
         self.report_refusal(connection, cause);
+    }
+
+    pub(crate) fn note_refused_credential(&self, connection: &vouch_nfs4_server::Connection, stat: AuthStat) {
+        let (client, address) = (connection.client_name(), connection.peer().ip());
+        self.client_faults.note(ClientFault::of_auth(stat), client, address, format_args!("auth_stat={}", stat.0));
     }
 
     fn report_refusal(&self, connection: &Connection, cause: &str) {
@@ -50,6 +56,7 @@ impl Driver {
             tls.refused_weak.add(1);
         }
         self.report_refusal(connection, cause);
+        self.note_refused_credential(connection.engine(), AuthStat::TOO_WEAK);
         let Request { xid, mut reply, .. } = request;
         reply.clear();
         rpc_call::denial(xid, AuthStat::TOO_WEAK, reply)

@@ -173,9 +173,10 @@ mod tests {
     #[test]
     fn shown_options_are_a_valid_list_with_the_same_rights() {
         let text = "/a 192.0.2.0/24(sec=krb5,rw,anongid=9,fsid=7,mp=/m) @g(ro,insecure,machine_writes,replicas=/p@h+[2001:db8::1]:/q@i)\n\
-                    tree:@x,y *(pnfs=192.0.2.1+192.0.2.2:2050,fsid=00112233445566778899aabbccddeeff,crossmnt)\n";
+                    tree:@x,y *(no_delegations,pnfs=192.0.2.1+192.0.2.2:2050,fsid=00112233445566778899aabbccddeeff,crossmnt)\n";
         let first = lines(&check(text, None).unwrap());
         let shown: String = first.iter().map(|line| format!("{line}\n")).collect();
+        assert!(shown.contains(",no_delegations,"), "{shown}");
         let mut second = check(&shown, None).unwrap();
         second.warnings.retain(|warning| !warning.contains("not exported"));
         assert_eq!((lines(&second), &second.warnings[..]), (first, &[][..]));

@@ -1,3 +1,4 @@
+pub(crate) mod client_faults;
 pub(crate) mod counter;
 pub(crate) mod operation_metrics;
 pub(crate) mod refusals;

@@ -1,5 +1,6 @@
 //! On the hot path: relaxed counters, and one look-up for each connection.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -8,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use vouch_daemon::rate_limit::Throttle;
-use vouch_nfs4_server::{ConnectionId, Denial, Denied, ExportId, Observation, Observer};
+use vouch_nfs4::Status;
+use vouch_nfs4::op::Op;
+use vouch_nfs4_server::{ConnectionId, Denied, ExportId, Observation, Observer, Principal};
 
-use crate::clock;
 use crate::limits::METRIC_CLIENTS_MAX;
+use crate::monitoring::client_faults::{ClientFault, ClientFaults};
 use crate::monitoring::counter::Counter;
 
 pub(crate) struct Metrics {
@@ -22,8 +24,7 @@ pub(crate) struct Metrics {
     other_clients: Arc<Totals>,
     exports: RwLock<HashMap<ExportId, Named>>,
     number: u64,
-    transport_lines: Mutex<Throttle>,
-    transport_refusals: Counter,
+    pub(crate) client_faults: Arc<ClientFaults>,
 }
 
 type Named = (Arc<str>, Arc<Totals>);
@@ -66,8 +67,7 @@ impl Metrics {
             other_clients: Arc::default(),
             exports: RwLock::default(),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
-            transport_lines: Mutex::new(Throttle::of_lines()),
-            transport_refusals: Counter::default(),
+            client_faults: Arc::new(ClientFaults::new()),
         }
     }
 
@@ -116,6 +116,19 @@ impl Metrics {
             .collect()
     }
 
+    fn client_failed(&self, fault: ClientFault, seen: &Observation<'_>) {
+        let exports = self.exports.read();
+        let export = seen.export.and_then(|id| exports.get(&id)).map_or("", |(name, _)| name);
+        let (operation, status) = (Op(seen.op).name().unwrap_or("ILLEGAL"), Status(seen.status).name().unwrap_or("unknown"));
+        let (connection, user) = (seen.connection, user(seen.principal));
+        self.client_faults.note(
+            fault,
+            connection.client_name(),
+            connection.peer().ip(),
+            format_args!("operation={operation} status={status} export={export} user={user}"),
+        );
+    }
+
     fn failure(&self, status: u32) {
         if let Some(count) = self.statuses.read().get(&status) {
             return count.add(1);
@@ -140,6 +153,7 @@ impl Metrics {
         for (status, count) in statuses {
             let _ = writeln!(out, "vouch_export_status_total{{status=\"{status}\"}} {count}");
         }
+        self.client_faults.write(out);
         let mut clients: Vec<_> = self.clients.read().iter().map(|(address, totals)| (address.to_string(), totals.clone())).collect();
         clients.sort_by(|a, b| a.0.cmp(&b.0));
         clients.push(("other".into(), self.other_clients.clone()));
@@ -152,15 +166,14 @@ impl Metrics {
 
 impl Observer for Metrics {
     fn denied(&self, denied: &Denied<'_>) {
-        if denied.why != Denial::Transport {
-            return;
-        }
-        self.transport_refusals.add(1);
-        let peer = denied.connection.peer();
-        if let Some(omitted) = self.transport_lines.lock().admit(peer.ip(), clock::mono_ms()) {
-            let has = denied.connection.transport().name();
-            tracing::warn!(%peer, export = %denied.export.source, has, omitted, "refused: the export demands a stronger xprtsec than the client has");
-        }
+        let (connection, export, fault) = (denied.connection, &denied.export.source, ClientFault::of_denial(denied.why));
+        let (user, transport) = (user(denied.principal), connection.transport().name());
+        self.client_faults.note(
+            fault,
+            connection.client_name(),
+            connection.peer().ip(),
+            format_args!("export={export} user={user} xprtsec={transport}"),
+        );
     }
 
     fn operation(&self, seen: &Observation<'_>) {
@@ -168,6 +181,9 @@ impl Observer for Metrics {
         let bad = seen.status != 0;
         if bad {
             self.failure(seen.status);
+            if let Some(fault) = ClientFault::of_status(seen.op, seen.status, seen.is_squashed) {
+                self.client_failed(fault, seen);
+            }
         }
         LAST.with_borrow_mut(|last| {
             let id = seen.connection.id();
@@ -249,6 +265,14 @@ fn totals(out: &mut String, label: &str, all: &[(String, Arc<Totals>)]) {
 
 pub(crate) fn line(out: &mut String, metric: &str, help: &str, kind: &str) {
     let _ = writeln!(out, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
+}
+
+fn user(principal: &Principal) -> Cow<'_, str> {
+    match principal {
+        Principal::None => "nobody".into(),
+        Principal::Sys { uid, .. } => uid.to_string().into(),
+        Principal::Gss { name } | Principal::Certificate { name } => (&**name).into(),
+    }
 }
 
 fn escaped(label: &str) -> String {

@@ -33,6 +33,7 @@ impl Report {
         let (waiting_calls, waiting_threads) = waiting(&self.driver);
         let transports = self.transports();
         let (name_service, mut refusals) = self.reloader.accounts.status();
+        refusals.extend(self.driver.client_faults.recent());
         refusals.extend(self.driver.gss.iter().flat_map(|gss| gss.refused.status()));
         Status {
             version: env!("CARGO_PKG_VERSION").into(),

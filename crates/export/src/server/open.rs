@@ -148,7 +148,10 @@ impl Server {
         gss.iter().for_each(|gss| engine.set_callback_contexts(gss.clone()));
 
         let limits = config.limits;
-        let parts = DriverParts { engine, tls, gss, audit, recovery, exports: listed, hosts, inboxes, record_len_max, limits, right };
+        let client_faults = metrics.client_faults.clone();
+        let exports = listed;
+        let parts =
+            DriverParts { engine, tls, gss, audit, recovery, exports, hosts, inboxes, record_len_max, limits, right, client_faults };
         let driver = Arc::new(Driver::new(parts, on_room));
         let reloader = Arc::new(Reloader {
             sources,

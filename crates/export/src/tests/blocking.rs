@@ -117,8 +117,12 @@ pub(super) fn compound(xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
 }
 
 fn compound_of(uid: u32, xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
+    compound_of_minor(0, uid, xid, ops)
+}
+
+pub(super) fn compound_of_minor(minor: u32, uid: u32, xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
     let mut body = Writer::new();
-    CompoundHead { tag: b"", minor: 0, count: ops.len() as u32 }.encode(&mut body);
+    CompoundHead { tag: b"", minor, count: ops.len() as u32 }.encode(&mut body);
     ops.iter().for_each(|op| op.encode(&mut body));
     let mut auth = Writer::new();
     AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid: 0, gids: Vec::new() }.encode(&mut auth);

@@ -15,6 +15,7 @@ use crate::clock;
 use crate::driver::Driver;
 use crate::hosts::lookup_queue::Enqueued;
 use crate::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+use crate::monitoring::client_faults::ClientFault;
 use crate::thread_pool::TaskOrigin;
 use crate::transport::inbox::Message;
 
@@ -64,6 +65,7 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let left = driver.limits.connections_max.saturating_sub(open + driver.host_lookups.waiting());
     if !driver.traffic.addresses.enter(peer.ip(), driver.limits.connections_per_address_max, left) {
         driver.traffic.refused.add(1);
+        driver.client_faults.note(ClientFault::ConnectionsFull, None, peer.ip(), format_args!("open={open}"));
         let refused = Refused { detail: "too many connections", ..Refused::from(Refusal::Client, peer) };
         driver.audit.iter().for_each(|audit| audit.refuse(&refused));
         return;

@@ -14,8 +14,10 @@ use crate::gss::Protected;
 pub(crate) enum Incoming {
     Compound(Request, Option<Envelope>),
     Answer(Vec<u8>),
+    /// A refused credential of RPCSEC_GSS, which the audit trail has already.
+    Refused(Vec<u8>, AuthStat),
     StartTls(Vec<u8>),
-    Denied(Vec<u8>, vouch_audit::Flavour, &'static str),
+    Denied(Vec<u8>, AuthStat, vouch_audit::Flavour, &'static str),
     Sealed(Vec<u8>, Envelope),
     Destroyed(Vec<u8>, Envelope, Arc<ServerContext>),
     Init(InitCall),
@@ -54,7 +56,7 @@ pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
                 (Flavor::SYS, _) => (vouch_audit::Flavour::Sys, "a credential of AUTH_SYS that can't be read"),
                 _ => (vouch_audit::Flavour::None, "an unknown flavour"),
             };
-            return Incoming::Denied(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply), flavour, detail);
+            return Incoming::Denied(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply), stat, flavour, detail);
         }
     };
     let principal = of_certificate(connection).unwrap_or(principal);
@@ -68,7 +70,7 @@ pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
 }
 
 pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<Connection>, reply: Vec<u8>, now_ms: u64) -> Incoming {
-    let denied = |xid, stat, reply| Incoming::Answer(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply));
+    let denied = |xid, stat, reply| Incoming::Refused(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply), stat);
     let Ok(call) = Call::decode(record) else { return Incoming::Broken };
     let outcome = other_than_compound(&call);
     let accepted = |xid, outcome, reply| Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));

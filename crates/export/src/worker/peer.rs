@@ -250,9 +250,14 @@ impl Peer {
                 gss.init(init, connection, driver.audit.as_ref());
                 self.awaits_contexts = gss.is_crowded(connection.origin());
             }
-            Incoming::Denied(bytes, flavour, detail) => {
+            Incoming::Denied(bytes, stat, flavour, detail) => {
+                driver.note_refused_credential(connection.engine(), stat);
                 let refused = Refused { flavour, detail, ..Refused::of(Refusal::Authentication, connection.engine()) };
                 driver.audit.iter().for_each(|audit| audit.refuse(&refused));
+                scratch.push(Outgoing::bytes(bytes));
+            }
+            Incoming::Refused(bytes, stat) => {
+                driver.note_refused_credential(connection.engine(), stat);
                 scratch.push(Outgoing::bytes(bytes));
             }
             Incoming::StartTls(bytes) => return self.start_tls(bytes, has_more, scratch, driver, now),

@@ -6,7 +6,7 @@ use crate::error::OpResult;
 use crate::op::*;
 
 pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> OpResult {
-    super::precheck::check_admission(context, args.op())?;
+    super::precheck::check_admission(context, args)?;
     match args {
         Args::Access(args) => access::access(context, args),
         Args::Close(args) => close::close(context, args),

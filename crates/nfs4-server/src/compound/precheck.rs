@@ -79,10 +79,16 @@ fn creates_client_record(op: Op) -> bool {
 }
 
 /// Linux reports ACCESS as "access denied by server". DELAY during the look-up of the host name.
-pub(super) fn check_admission(context: &CompoundContext<'_>, op: Op) -> Result<(), Status> {
-    if !creates_client_record(op) {
+pub(super) fn check_admission(context: &CompoundContext<'_>, args: &Args<'_>) -> Result<(), Status> {
+    if !creates_client_record(args.op()) {
         return Ok(());
     }
+    let name = match args {
+        Args::ExchangeId(args) => Some(&args.owner.id),
+        Args::Setclientid(args) => Some(&args.client.id),
+        _ => None,
+    };
+    name.iter().for_each(|name| context.connection.set_client_name(|| name.0.into()));
     let (tree, now_ms) = (context.server.tree(), context.now.mono_ms);
     let mut known = context.connection.admission().lock();
     let fresh = |known: &&CachedAdmission| known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX;

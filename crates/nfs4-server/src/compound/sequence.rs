@@ -40,6 +40,11 @@ pub(crate) fn sequence(context: &mut CompoundContext<'_>, input: &SequenceInput<
     let now = context.now.mono_ms;
     match context.state(|state| state.sequence(&call, now))? {
         Sequenced::New(turn) => {
+            // A client may continue its session over a new connection.
+            if context.connection.client_name().is_none() {
+                let name = context.state(|state| state.name_of(turn.client));
+                name.into_iter().for_each(|name| context.connection.set_client_name(|| name));
+            }
             write(context, turn.ok);
             let tail_len = context.call.tail_len;
             let limit = |len: u32| (RECORD_MARK_LEN + len as usize).saturating_sub(tail_len);

@@ -24,6 +24,8 @@ pub struct Observation<'a> {
     pub details: Option<Details<'a>>,
     pub bytes_read: u64,
     pub bytes_written: u64,
+    /// Root acts as another user here.
+    pub is_squashed: bool,
 }
 
 #[derive(Clone, Copy)]

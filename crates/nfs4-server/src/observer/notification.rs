@@ -200,6 +200,7 @@ impl CompletedOp<'_> {
             details,
             bytes_read: self.bytes.0,
             bytes_written: self.bytes.1,
+            is_squashed: matches!(by.principal, Principal::Sys { uid: 0, .. }) && file.is_some_and(|file| file.grant.caller.uid != 0),
         }
     }
 }

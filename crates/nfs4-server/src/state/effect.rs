@@ -6,6 +6,7 @@ use vouch_nfs4::{SessionId, SlotId, SlotSeq, StateSeq, Stateid, Status, Time};
 
 use super::id::FileKey;
 use crate::access::network::Network;
+use crate::effect::ClientEnd;
 use crate::{CallbackContext, CallbackId, CallbackTo};
 
 #[derive(Debug)]
@@ -39,11 +40,19 @@ pub(crate) enum StateEffect<F> {
         waited_ms: u64,
         is_revoked: bool,
     },
+    /// Log that a client lost its state or its record, or got none.
+    ClientEnded {
+        owner: Arc<[u8]>,
+        address: IpAddr,
+        why: ClientEnd,
+    },
     /// Log that a client was refused because another one uses its name.
     NameConflict {
         owner: Arc<[u8]>,
-        holder: IpAddr,
+        holder: Option<IpAddr>,
         refused: IpAddr,
+        /// The holder has ended, because both have one address.
+        has_ended: bool,
     },
     Release(F),
     Ended {

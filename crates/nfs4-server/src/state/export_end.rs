@@ -1,12 +1,14 @@
 //! Ends state of a removed or changed export. The decision may need a disk: callers list the
 //! holdings, decide outside of the lock, and end state in parts.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::effect::Loss;
+use super::effect::{Loss, StateEffect};
 use super::id::{ClientKey, FileKey, StateKey};
 use super::slab::Ended;
 use super::tables::State;
+use crate::effect::ClientEnd;
 use crate::state::stateid::entry::{Kind, Terms};
 use crate::{ConnectionId, ExportId};
 
@@ -61,7 +63,7 @@ impl<F: Clone> State<F> {
 
     pub(crate) fn end_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
         self.latest_ms = now;
-        let mut ended = 0;
+        let mut ended: BTreeMap<ClientKey, usize> = BTreeMap::new();
         for held in lost {
             let key = held.key;
             let Some(entry) = self.states.get(key).filter(|entry| entry.terms == held.terms) else { continue };
@@ -75,8 +77,13 @@ impl<F: Clone> State<F> {
                 Kind::Copy(_) => self.drop_copy(key, Ended::Freed),
                 Kind::Lock(_) | Kind::Revoked | Kind::Closed(_) => continue,
             }
-            ended += 1;
+            *ended.entry(held.client).or_default() += 1;
         }
-        ended
+        for (&key, &ended) in &ended {
+            let Some(client) = self.clients.get(key) else { continue };
+            let (owner, address) = (client.owner.clone(), client.address);
+            self.effects.push_back(StateEffect::ClientEnded { owner, address, why: ClientEnd::AccessLost { ended } });
+        }
+        ended.values().sum()
     }
 }

@@ -56,8 +56,8 @@ pub(super) const LOCK_RESERVED_MS: u64 = 2_000;
 /// A waiter counts for this time after CB_NOTIFY_LOCK: twice the polling interval of Linux.
 pub(super) const LOCK_INTEREST_MS: u64 = 60_000;
 pub(super) const HOLDER_ATTRIBUTES_MS: u64 = 1_000;
-/// A machine does not restart in this time.
-pub(super) const QUICK_RESTART_MS: u64 = 2_000;
+/// A machine takes longer from its last call to the first one after a restart.
+pub(super) const QUICK_RESTART_MS: u64 = 5_000;
 pub(super) const TIMERS_AT_ONCE: usize = 256;
 /// A laptop may sleep overnight and keep its state without conflicts.
 pub(super) const COURTESY_MS: u64 = 24 * 3600 * 1000;

@@ -101,7 +101,7 @@ impl Driver {
                     self.records.retain(|_, (written, _)| *written == boot);
                 }
                 Effect::AddressMismatch { .. } => panic!("all clients have one address"),
-                Effect::RecallOverdue { .. } | Effect::NameConflict { .. } => {}
+                Effect::RecallOverdue { .. } | Effect::NameConflict { .. } | Effect::ClientEnded { .. } => {}
                 Effect::Disconnect(_) => panic!("no client breaks the protocol"),
                 Effect::Background(mut job) => while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {},
             }

@@ -77,10 +77,13 @@ impl HeldState {
         }
     }
 
-    pub(crate) fn take_overdue(&mut self, now_ms: u64) -> Vec<(usize, Stateid)> {
+    /// RFC 8881 §10.4.6: a lease after the recall, but not within the holder's own lease; two leases
+    /// after the recall at most.
+    pub(crate) fn take_overdue(&mut self, now_ms: u64, renewed_ms: impl Fn(usize) -> u64) -> Vec<(usize, Stateid)> {
         let mut overdue = Vec::new();
         self.delegations.retain(|&(agent, _), held| {
-            let is_overdue = held.recalled_ms.is_some_and(|at| now_ms >= at + LEASE_MS);
+            let due_ms = |at: u64| (at.max(renewed_ms(agent)) + LEASE_MS).min(at + 2 * LEASE_MS);
+            let is_overdue = held.recalled_ms.is_some_and(|at| now_ms >= due_ms(at));
             if is_overdue {
                 overdue.push((agent, held.stateid));
             }

@@ -17,7 +17,9 @@ fn take(call: &Call<'_>) -> Incoming {
 }
 
 fn answer(incoming: Incoming) -> Vec<u32> {
-    let (Incoming::Answer(bytes) | Incoming::Denied(bytes, ..)) = incoming else { panic!("an answer was expected") };
+    let (Incoming::Answer(bytes) | Incoming::Refused(bytes, _) | Incoming::Denied(bytes, ..)) = incoming else {
+        panic!("an answer was expected")
+    };
     assert_eq!(bytes[..4], (0x8000_0000u32 + bytes.len() as u32 - 4).to_be_bytes());
     let words: Vec<u32> = bytes[4..].chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
     assert_eq!(words[..2], [7, 1]);

@@ -28,7 +28,7 @@ impl<F: Clone> State<F> {
         let confirm = self.random.verifier();
         self.assign_name(Family::V40, &owner.id, credential).map_err(SetClientError::Status)?;
         let named = self.named(Family::V40, &owner.id);
-        let admitted = self.check_name_is_free(Family::V40, &owner.id, credential).is_ok();
+        let admitted = self.grace.admits(Family::V40, &owner.id, credential);
         if let Some(key) = named.confirmed {
             let from_elsewhere = self.check_restart(key, credential).is_err();
             let client = &mut self.clients[key];
@@ -58,6 +58,7 @@ impl<F: Clone> State<F> {
             }
         }
         if !admitted {
+            self.note_conflict_with(owner.id.0.into(), None, credential.address, false);
             return Err(SetClientError::InUse(Callback40::unknown()));
         }
         // Confirmed {u, x, c, l, s} with another verifier (client restart), or a new client.
@@ -80,7 +81,7 @@ impl<F: Clone> State<F> {
             return Err(Status::STALE_CLIENTID);
         }
         if !same_principal {
-            return Err(Status::CLID_INUSE);
+            return Err(self.note_name_conflict(key, credential.address));
         }
         self.check_name(key, credential)?;
         self.check_confirmation(key, credential)?;

@@ -38,7 +38,7 @@ impl<F: Clone> State<F> {
         now: u64,
     ) -> Result<ClientKey, Status> {
         let source = Source::of(&credential);
-        self.make_room_for_client(&source, now)?;
+        self.make_room_for_client(&source, owner, credential.address, now)?;
         let family = match version {
             VersionState::V40(_) => Family::V40,
             VersionState::V41(_) => Family::V41,
@@ -119,12 +119,23 @@ impl<F: Clone> State<F> {
     /// A cloned machine repeats its attempt for ever: without a report nobody learns the cause.
     pub(in crate::state) fn note_name_conflict(&mut self, holder: ClientKey, refused: IpAddr) -> Status {
         let client = &self.clients[holder];
-        self.effects.push_back(StateEffect::NameConflict { owner: client.owner.clone(), holder: client.address, refused });
+        self.note_conflict_with(client.owner.clone(), Some(client.address), refused, false)
+    }
+
+    /// `holder`: `None` for a client from before the restart of the server.
+    pub(in crate::state) fn note_conflict_with(
+        &mut self,
+        owner: Arc<[u8]>,
+        holder: Option<IpAddr>,
+        refused: IpAddr,
+        has_ended: bool,
+    ) -> Status {
+        self.effects.push_back(StateEffect::NameConflict { owner, holder, refused, has_ended });
         self.name_conflicts += 1;
         Status::CLID_INUSE
     }
 
-    pub(in crate::state) fn check_confirmation(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
+    pub(in crate::state) fn check_confirmation(&mut self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
         let client = &self.clients[key];
         if client.confirmed {
             return Ok(());
@@ -134,11 +145,16 @@ impl<F: Clone> State<F> {
             Family::V41 => &self.names_41,
         };
         let before = names.get(&client.owner).and_then(|named| named.confirmed);
-        before.map_or(Ok(()), |before| self.check_restart(before, credential))
+        let Some(before) = before else { return Ok(()) };
+        self.check_restart(before, credential).map_err(|_| self.note_name_conflict(before, credential.address))
     }
 
     pub(in crate::state) fn client_by_id(&self, id: ClientId) -> Option<ClientKey> {
         self.client_ids.get(&id).copied()
+    }
+
+    pub(crate) fn name_of(&self, key: ClientKey) -> Option<Arc<[u8]>> {
+        self.clients.get(key).map(|client| client.owner.clone())
     }
 
     pub(crate) fn note_connection(&mut self, id: ClientId, connection: ConnectionId) {

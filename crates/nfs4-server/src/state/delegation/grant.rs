@@ -92,21 +92,25 @@ impl<F: Clone> State<F> {
         self.queue_callback(client, CallbackOp::Recall { stateid, file, truncate }, Subject::Recall(key));
     }
 
-    /// Reports the delay after half a lease, and revokes after one (§10.4.6).
+    /// Reports the delay after half a lease. Revokes one lease after the recall, but not before the
+    /// holder's own lease ends (§10.4.6): until then it may write what it has cached. A holder that
+    /// renews its lease for ever keeps others waiting for two leases at most.
     pub(in crate::state) fn recall_due(&mut self, key: StateKey, now: u64) {
         let lease_ms = self.config.lease_ms;
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
         let Some(recalled_ms) = delegation.recalled_ms else { return };
-        let waited_ms = now.saturating_sub(recalled_ms);
-        if waited_ms >= lease_ms {
+        let renewed_ms = self.clients[entry.client].renewed_ms;
+        let due_ms = (recalled_ms.max(renewed_ms) + lease_ms).min(recalled_ms + 2 * lease_ms);
+        if now >= due_ms {
             return self.revoke(key);
         }
+        let waited_ms = now.saturating_sub(recalled_ms);
         if waited_ms >= lease_ms / 2 && !std::mem::replace(&mut delegation.is_overdue, true) {
             let file = delegation.key;
             self.report_recall(key, file, waited_ms, false);
         }
-        self.timers.set(recalled_ms + lease_ms, Timer::Recall(key));
+        self.timers.set(due_ms, Timer::Recall(key));
     }
 
     fn report_recall(&mut self, key: StateKey, file: FileKey, waited_ms: u64, is_revoked: bool) {

@@ -2,6 +2,7 @@
 
 use super::timers::Timer;
 
+use crate::effect::ClientEnd;
 use crate::state::client::credential::Family;
 use crate::state::client::record::{Lease, VersionState};
 use crate::state::effect::{Loss, StateEffect};
@@ -100,8 +101,9 @@ impl<F: Clone> State<F> {
     /// Two machines with one name and one address take each other's state away.
     fn report_quick_restart(&mut self, key: ClientKey) {
         let Some(client) = self.clients.get(key) else { return };
-        if client.has_state() && self.latest_ms.saturating_sub(client.renewed_ms) < QUICK_RESTART_MS {
-            self.note_name_conflict(key, client.address);
+        if client.has_state_to_lose() && self.latest_ms.saturating_sub(client.renewed_ms) < QUICK_RESTART_MS {
+            let (owner, address) = (client.owner.clone(), client.address);
+            self.note_conflict_with(owner, Some(address), address, true);
         }
     }
 
@@ -112,11 +114,17 @@ impl<F: Clone> State<F> {
     }
 
     fn expire_for(&mut self, key: ClientKey, why: Loss) {
-        let forget = self.clients.get(key).is_some_and(|client| client.confirmed);
+        let Some(client) = self.clients.get(key) else { return };
+        let forget = client.confirmed;
+        if client.has_state() && why == Loss::Expired {
+            let (owner, address) = (client.owner.clone(), client.address);
+            let silent_ms = self.latest_ms.saturating_sub(client.renewed_ms);
+            self.effects.push_back(StateEffect::ClientEnded { owner, address, why: ClientEnd::Expired { silent_ms } });
+        }
         self.end(key, Ended::Expired, forget, why);
     }
 
-    fn end(&mut self, key: ClientKey, ended: Ended, forget: bool, why: Loss) {
+    pub(in crate::state) fn end(&mut self, key: ClientKey, ended: Ended, forget: bool, why: Loss) {
         let Some(client) = self.clients.get(key) else { return };
         let (had_state, recorded) = (client.has_state(), client.recorded);
         if forget && recorded {

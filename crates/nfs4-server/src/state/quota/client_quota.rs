@@ -1,13 +1,17 @@
 //! A source over its quota evicts its own records; a full table evicts those of the largest source.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use vouch_nfs4::Status;
 
 use super::{Resource, Source, SourceKey, within_share};
+use crate::effect::ClientEnd;
 use crate::state::client::record::{Client, Lease};
+use crate::state::effect::{Loss, StateEffect};
 use crate::state::id::ClientKey;
 use crate::state::limits::{EVICTIONS_PER_SCAN_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
+use crate::state::slab::Ended;
 use crate::state::tables::State;
 
 /// Cheapest loss first.
@@ -39,7 +43,13 @@ impl Client {
 
 impl<F: Clone> State<F> {
     /// DELAY if the table is full or the source is over its quota, and nothing can be evicted.
-    pub(in crate::state) fn make_room_for_client(&mut self, source: &Source, now: u64) -> Result<(), Status> {
+    pub(in crate::state) fn make_room_for_client(
+        &mut self,
+        source: &Source,
+        owner: &[u8],
+        address: IpAddr,
+        now: u64,
+    ) -> Result<(), Status> {
         let clients_max = self.config.limits.clients_max;
         let own = self.sources.key_of(source);
         // Anybody can introduce any number of names.
@@ -54,7 +64,16 @@ impl<F: Clone> State<F> {
             return Ok(());
         }
         self.clients_refused += 1;
+        self.effects.push_back(StateEffect::ClientEnded { owner: owner.into(), address, why: ClientEnd::TableFull });
         Err(Status::DELAY)
+    }
+
+    fn evict(&mut self, key: ClientKey) {
+        self.clients_displaced += 1;
+        let client = &self.clients[key];
+        let (owner, address) = (client.owner.clone(), client.address);
+        self.effects.push_back(StateEffect::ClientEnded { owner, address, why: ClientEnd::Evicted });
+        self.end(key, Ended::Expired, client.confirmed, Loss::Expired);
     }
 
     /// Least recently used records of the cheapest kind, of the source that has most of them. O(n)
@@ -88,8 +107,7 @@ impl<F: Clone> State<F> {
         oldest.sort_unstable();
         let evicted_max = if kind == Evictable::Expired { 1 } else { 1 + count / EVICTED_PART };
         for &(_, key) in oldest.iter().take(evicted_max) {
-            self.clients_displaced += 1;
-            self.expire(key);
+            self.evict(key);
         }
         true
     }
@@ -124,8 +142,7 @@ impl<F: Clone> State<F> {
             .collect();
         expired.sort_unstable();
         for (.., victim) in expired.into_iter().take(EVICTIONS_PER_SCAN_MAX) {
-            self.clients_displaced += 1;
-            self.expire(victim);
+            self.evict(victim);
             if has_room(self) {
                 return true;
             }

@@ -17,8 +17,11 @@ impl<F: Clone> State<F> {
         self.grace.is_active()
     }
 
-    pub(in crate::state) fn check_name_is_free(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
-        if self.grace.admits(family, owner, credential) { Ok(()) } else { Err(Status::CLID_INUSE) }
+    pub(in crate::state) fn check_name_is_free(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
+        match self.grace.admits(family, owner, credential) {
+            true => Ok(()),
+            false => Err(self.note_conflict_with(owner.into(), None, credential.address, false)),
+        }
     }
 
     /// Only the address tells unproven clients apart. A caller from the recorded address takes the

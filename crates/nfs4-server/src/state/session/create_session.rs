@@ -34,23 +34,23 @@ impl<F: Clone> State<F> {
         // Phase 1.
         let key = self.client_by_id(args.client).ok_or(Status::STALE_CLIENTID)?;
         let client = &self.clients[key];
-        let v41 = client.v41().ok_or(Status::STALE_CLIENTID)?;
+        let (next, last) = client.v41().map(|v41| (v41.next, v41.last)).ok_or(Status::STALE_CLIENTID)?;
         // Phase 3, before phase 2: a cached reply reveals a session id. The creating principal
         // confirms a client; the managing principal may use a confirmed one.
         if !client.confirmed && !client.principal.same_user(credential.principal) {
-            return Err(Status::CLID_INUSE);
+            return Err(self.note_name_conflict(key, credential.address));
         }
         self.enforce(key, Op::CREATE_SESSION, credential)?;
-        if !client.client_principal().admits(credential) {
-            return Err(Status::CLID_INUSE);
+        if !self.clients[key].client_principal().admits(credential) {
+            return Err(self.note_name_conflict(key, credential.address));
         }
         self.check_name(key, credential)?;
         self.check_confirmation(key, credential)?;
         // Phase 2. The last number again is a retry.
-        if args.seq.next() == v41.next {
-            return v41.last.ok_or(Status::SEQ_MISORDERED);
+        if args.seq.next() == next {
+            return last.ok_or(Status::SEQ_MISORDERED);
         }
-        if args.seq != v41.next {
+        if args.seq != next {
             return Err(Status::SEQ_MISORDERED);
         }
         self.latest_ms = self.latest_ms.max(now);

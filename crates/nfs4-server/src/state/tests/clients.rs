@@ -4,6 +4,7 @@ use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ExchangeIdFlags};
 use vouch_nfs4::{Bitmap, CreateSeq, StateProtect, StateProtectOps};
 
 use super::*;
+use crate::ClientEnd;
 
 fn update_client(fixture: &mut Fixture, name: &'static str, boot: u8, uid: u32) -> Result<ExchangedId, Status> {
     let args = ExchangeIdArgs { flags: ExchangeIdFlags::UPD_CONFIRMED_REC_A, ..exchange_id_args(name, boot) };
@@ -54,12 +55,12 @@ fn conflict_of_client_names_is_reported_with_both_addresses() {
         .take_effects()
         .into_iter()
         .filter_map(|effect| match effect {
-            StateEffect::NameConflict { owner, holder, refused } => Some((owner.to_vec(), holder, refused)),
+            StateEffect::NameConflict { owner, holder, refused, has_ended } => Some((owner.to_vec(), holder, refused, has_ended)),
             _ => None,
         })
         .collect();
-    let report = |refused| (b"a".to_vec(), holder, refused);
-    assert_eq!(reports, [report(clone), report(holder), report(holder)]);
+    let report = |refused, has_ended| (b"a".to_vec(), Some(holder), refused, has_ended);
+    assert_eq!(reports, [report(clone, false), report(holder, false), report(holder, true)]);
     assert_eq!(fixture.state.totals().name_conflicts, 3);
 }
 
@@ -281,4 +282,39 @@ fn unconfirmed_clients_evict_no_confirmed_client() {
     assert!(peers.into_iter().all(|mut peer| fixture.renew_lease(&mut peer).is_ok()));
     assert!(fixture.renew_lease(&mut silent).is_ok());
     assert_eq!(fixture.open_files(), 1);
+}
+
+#[test]
+fn idle_session_counts_as_state_until_its_lease_ends() {
+    // §18.35.4, case 3; §18.50.3 lists sessions beside opens and locks.
+    let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
+    assert_eq!(fixture.exchange_id("a", 1, 5), Err(Status::CLID_INUSE));
+    fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))).unwrap();
+    assert!(fixture.exchange_id("a", 1, 5).is_ok());
+    fixture.peer("b");
+    fixture.advance(LEASE_MS);
+    assert!(fixture.exchange_id("b", 1, 5).is_ok());
+}
+
+#[test]
+fn ends_of_clients_are_reported() {
+    let (mut fixture, [a]) = Fixture::with_peers(["a"]);
+    fixture.open(&a, 1, 3, 3).unwrap();
+    let mut reports = Vec::new();
+    let mut report = |fixture: &mut Fixture| {
+        reports.extend(fixture.state.take_effects().into_iter().filter_map(|effect| match effect {
+            StateEffect::ClientEnded { owner, why, .. } => Some((owner.to_vec(), why)),
+            _ => None,
+        }));
+    };
+    fixture.advance(LEASE_MS);
+    report(&mut fixture);
+    let b = fixture.peer("b");
+    fixture.open(&b, 1, 3, 3).unwrap();
+    report(&mut fixture);
+    let held = fixture.state.holdings(0).unwrap();
+    assert_eq!(fixture.state.end_holdings(&held, fixture.now), 1);
+    report(&mut fixture);
+    let expected = [(b"a".to_vec(), ClientEnd::Expired { silent_ms: LEASE_MS }), (b"b".to_vec(), ClientEnd::AccessLost { ended: 1 })];
+    assert_eq!(reports, expected);
 }

@@ -44,7 +44,13 @@ fn exchange_id_flood_evicts_only_its_own_records() {
     flood(&mut fixture, 500, 5000);
     assert!(confirm(&mut fixture, other, &late).is_ok());
     assert!(fixture.state.totals().clients <= 1000 / limits::UNCONFIRMED_SHARE + 1);
-    assert!(fixture.state.totals().clients_displaced + fixture.state.totals().clients_refused >= 5000);
+    let totals = fixture.state.totals();
+    assert!(totals.clients_displaced + totals.clients_refused >= 5000);
+    let is_report = |effect: &StateEffect<Handle>| {
+        matches!(effect, StateEffect::ClientEnded { why: crate::ClientEnd::Evicted | crate::ClientEnd::TableFull, .. })
+    };
+    let reports = fixture.state.take_effects().iter().filter(|effect| is_report(effect)).count() as u64;
+    assert_eq!(reports, totals.clients_displaced + totals.clients_refused);
     assert!(peer_from(&mut fixture, address(3), "new").is_ok());
 }
 

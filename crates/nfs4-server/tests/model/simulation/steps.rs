@@ -266,7 +266,8 @@ impl Simulation {
     }
 
     fn apply_elapsed_time(&mut self) {
-        for (agent, stateid) in self.held.take_overdue(self.driver.now_ms) {
+        let agents = &self.agents;
+        for (agent, stateid) in self.held.take_overdue(self.driver.now_ms, |agent| agents[agent].last_renewal_ms) {
             if self.agents[agent].minor > 0 {
                 self.agent_status[agent].revoked.insert(stateid.other);
             }

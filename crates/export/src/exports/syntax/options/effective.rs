@@ -26,6 +26,7 @@ impl Options {
         if let Some(locations) = &self.locations {
             list.push(if locations.is_referral { "refer" } else { "replicas" }.to_owned() + "=" + &super::locations::text(&locations.list));
         }
+        list.extend(self.no_delegations.then(|| "no_delegations".into()));
         if self.snapshots.is_some() {
             list.push("snapshots".into());
         }

@@ -1,0 +1,210 @@
+//! Walks through all answers and events that end a mount or a client's state.
+
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+use vouch_nfs4::op::*;
+use vouch_nfs4::{Attributes, Filehandle, SessionId, SlotId, SlotSeq, StateSeq, Stateid, Status, Verifier, cb};
+use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
+use vouch_nfs4_server::{ClientEnd, Effect};
+use vouch_oncrpc::{AuthSys, Flavor};
+
+use super::blocking::{compound, compound_of_minor, until};
+use super::*;
+use crate::monitoring::client_faults::ClientFault;
+
+struct LogBuffer(Mutex<Vec<u8>>);
+
+impl std::io::Write for &LogBuffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Of all tests of this process.
+fn log() -> &'static LogBuffer {
+    static LOG: OnceLock<LogBuffer> = OnceLock::new();
+    LOG.get_or_init(|| {
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log).finish();
+        tracing::subscriber::set_global_default(subscriber).expect("no other test sets it");
+        LogBuffer(Mutex::default())
+    })
+}
+
+async fn client(server: &Running, name: &str, boot: u8, uid: u32) -> Result<Client, Error> {
+    let user = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid: 0, gids: Vec::new() };
+    let mut config = Config::new(server.address, 1, Identity::new(name, Verifier([boot; 8])), Plain::sys(&user));
+    // Answers a recall, and returns nothing.
+    config.callbacks = Box::new(|args: &cb::Args<'_>| match args {
+        cb::Args::Recall(_) => cb::Results::Recall(Ok(())),
+        other => cb::Results::failure(other.op(), Status::NOTSUPP),
+    });
+    Client::connect(config).await
+}
+
+fn list(server: &Running, line: &str) {
+    std::fs::write(server.state.parent().unwrap().join("exports"), format!("{line}\n")).unwrap();
+    status_client::reload(&state_directory::control_path(&server.state, None)).unwrap().unwrap();
+}
+
+const OTHER: Stateid = Stateid { seq: StateSeq(1), other: [9; 12] };
+
+/// Makes the server send the answer, or have the event, to a client of this name.
+async fn provoke(fault: ClientFault, server: &Running, name: &str) {
+    let mode = Attributes { mode: Some(0o666), ..Attributes::default() };
+    let address = [127, 0, 0, 1].into();
+    let owner: Arc<[u8]> = name.as_bytes().into();
+    let apply = |effect| server.driver.upgrade().unwrap().apply(vec![effect]);
+    let ended = |why| apply(Effect::ClientEnded { name: owner.clone(), address, why });
+    let refused = |result: Result<Client, Error>, status| assert_eq!(result.err().and_then(|error| error.status()), Some(status));
+    let mut socket = server.connect();
+    match fault {
+        ClientFault::NameInUse => {
+            let _first = client(server, name, 1, 0).await.unwrap();
+            refused(client(server, name, 1, 5).await, Status::CLID_INUSE);
+        }
+        ClientFault::NameShared => {
+            let _first = client(server, name, 1, 0).await.unwrap();
+            client(server, name, 2, 0).await.unwrap();
+        }
+        ClientFault::StaleClient => {
+            exchange(&mut socket, &compound(1, &[Args::Renew(RenewArgs { client: vouch_nfs4::ClientId(7) })]));
+        }
+        ClientFault::StaleSession => {
+            let (session, slot) = (SessionId([7; 16]), SlotId(0));
+            let args = SequenceArgs { session, seq: SlotSeq(1), slot, highest_slot: slot, cache_this: false };
+            exchange(&mut socket, &compound_of_minor(1, 0, 1, &[Args::Sequence(args)]));
+        }
+        ClientFault::HandleGone => {
+            let handle = Filehandle::new(&[1; 24]).unwrap();
+            exchange(&mut socket, &compound(1, &[Args::Putfh(PutfhArgs { handle })]));
+        }
+        ClientFault::ResourcesFull => {
+            exchange(&mut socket, &compound(1, &vec![Args::Putrootfh; 200]));
+        }
+        ClientFault::CredentialRefused => {
+            let mut w = Writer::new();
+            let start = begin_record(&mut w);
+            let cred = OpaqueAuth { flavor: Flavor::SYS, body: &[1, 2, 3] };
+            Call { xid: 1, program: 100_003, version: 4, procedure: 1, cred, verf: OpaqueAuth::NONE, args: &[] }.encode(&mut w);
+            let mut bytes = w.into_bytes();
+            vouch_oncrpc::end_record(&mut bytes, start, 0);
+            exchange(&mut socket, &bytes);
+        }
+        ClientFault::ConnectionsFull => assert_eq!(server.connect().read(&mut [0; 16]).unwrap_or(0), 0),
+        ClientFault::StateGone | ClientFault::ReclaimRefused | ClientFault::AccessLost => {
+            let client = client(server, name, 1, 0).await.unwrap();
+            let data = client.walk(b"/data").await.unwrap().handle;
+            let mut file = client.open(&data, b"f", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+            match fault {
+                ClientFault::StateGone => {
+                    let args = Args::Read(ReadArgs { stateid: OTHER, offset: 0, count: 1 });
+                    client.compound().putfh(&file.handle).op(&args).send().await.unwrap();
+                }
+                ClientFault::ReclaimRefused => assert!(client.reclaim_open(&mut file).await.is_err()),
+                _ => list(server, "/data 192.0.2.1(rw,insecure)"),
+            }
+        }
+        ClientFault::DelegationOverdue | ClientFault::DelegationRevoked => {
+            let holder = client(server, name, 1, 0).await.unwrap();
+            let other = client(server, "other", 1, 0).await.unwrap();
+            let data = holder.walk(b"/data").await.unwrap().handle;
+            let access = ShareAccess::BOTH | ShareAccess::WANT_WRITE_DELEG;
+            let file = holder.open(&data, b"f", access, Some(&mode)).await.unwrap();
+            assert!(file.delegation.is_some(), "{file:?}");
+            let began = std::time::Instant::now();
+            // The other client waits until the delegation is revoked, and opens the file then.
+            loop {
+                match other.open(&data, b"f", ShareAccess::BOTH, None).await {
+                    Ok(_) => break,
+                    Err(error) => assert_eq!(error.status(), Some(Status::DELAY)),
+                }
+                assert!(began.elapsed() < Duration::from_secs(60));
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            let args = Args::TestStateid(TestStateidArgs { stateids: vouch_nfs4::List(vec![file.delegation.unwrap()]) });
+            let reply = holder.compound().op(&args).send().await.unwrap();
+            let Results::TestStateid(Ok(tested)) = reply.results().next_ok().unwrap() else { panic!("another result") };
+            assert_eq!(tested.statuses.0, [Status::DELEG_REVOKED]);
+        }
+        ClientFault::AddressRefused => {
+            list(server, "/data 192.0.2.1(rw,insecure)");
+            refused(client(server, name, 1, 0).await, Status::ACCESS);
+        }
+        ClientFault::PortRefused | ClientFault::FlavourRefused | ClientFault::RootSquashed => {
+            list(
+                server,
+                match fault {
+                    ClientFault::PortRefused => "/data *(rw)",
+                    ClientFault::FlavourRefused => "/data *(rw,insecure,sec=krb5)",
+                    _ => "/data *(rw,insecure)",
+                },
+            );
+            let client = client(server, name, 1, 0).await.unwrap();
+            match client.walk(b"/data").await {
+                Ok(data) => assert!(client.open(&data.handle, b"f", ShareAccess::BOTH, Some(&mode)).await.is_err()),
+                Err(error) => assert!(error.status().is_some(), "{error}"),
+            }
+        }
+        // They take a restart, a day, or tens of thousands of clients: tests of the engine have them.
+        ClientFault::AddressChanged => {
+            let from = vouch_nfs4_server::Network::of([192, 0, 2, 1].into());
+            apply(Effect::AddressMismatch { name: owner.clone(), address, from });
+        }
+        ClientFault::LeaseEnded => ended(ClientEnd::Expired { silent_ms: 1 }),
+        ClientFault::ClientEvicted => ended(ClientEnd::Evicted),
+        ClientFault::ClientsFull => ended(ClientEnd::TableFull),
+        // They take TLS, a directory or a quota. The table maps their answers exhaustively, and its
+        // tests have their lines.
+        ClientFault::TransportTooWeak | ClientFault::CallerRefused | ClientFault::NameServiceSilent | ClientFault::QuotaExceeded => {
+            server.driver.upgrade().unwrap().client_faults.note(fault, Some(name.as_bytes()), address, format_args!(""));
+        }
+    }
+}
+
+#[test]
+fn every_answer_that_ends_a_mount_or_state_is_logged_and_counted() {
+    log();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for &fault in ClientFault::ALL {
+        let server = Running::start(|config| {
+            let waits = matches!(fault, ClientFault::DelegationOverdue | ClientFault::DelegationRevoked);
+            config.lease = Duration::from_secs(if waits { 4 } else { 1 });
+            if fault == ClientFault::ConnectionsFull {
+                config.limits.connections_per_address_max = 1;
+            }
+        });
+        let name = format!("walk-{}", fault.name());
+        runtime.block_on(provoke(fault, &server, &name));
+        let driver = server.driver.upgrade().unwrap();
+        until(fault.name(), || driver.client_faults.count(fault) > 0);
+        drop(driver);
+        let is_named = !matches!(
+            fault,
+            ClientFault::StaleClient
+                | ClientFault::StaleSession
+                | ClientFault::HandleGone
+                | ClientFault::ResourcesFull
+                | ClientFault::CredentialRefused
+                | ClientFault::ConnectionsFull
+        );
+        let name = if is_named { &*name } else { "unknown" };
+        let text = String::from_utf8(log().0.lock().clone()).unwrap();
+        let has_line = |line: &str| line.contains(&format!("fault=\"{}\" client={name} address=127.0.0.1", fault.name()));
+        assert!(text.lines().any(has_line), "{}: {text}", fault.name());
+    }
+}
+
+#[test]
+fn check_shows_name_conflicts_of_clients() {
+    let server = Running::start(|_| ());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(provoke(ClientFault::NameInUse, &server, "clone"));
+    let shown = server.status().refusals;
+    let of_clone: Vec<_> = shown.iter().filter(|shown| shown.fault == "client-name-conflict" && shown.caller == "clone").collect();
+    assert!(matches!(of_clone[..], [one] if one.reason.contains("holder=127.0.0.1")), "{shown:?}");
+}
