@@ -1,10 +1,37 @@
 //! RFC 9110 §8.8.3 and 13.
 //!
-//! Dates are no conditions: a publisher may change a file and keep its time. `Last-Modified` is for
-//! information.
+//! A publisher may change a file and keep its time. So the date of a file is derived from its time
+//! and its content, and conditions compare it for equality.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::HeaderMap;
-use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE};
+use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE};
+use vouch_tree::Timestamp;
+
+/// The file's time, less up to a day by a hash of the content: other content has another date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ContentDate(SystemTime);
+
+impl ContentDate {
+    /// RFC 9110 §8.8.2.1: a time in the future is not sent.
+    pub(crate) fn of(time: Timestamp, tag: &EntityTag, now: SystemTime) -> Option<Self> {
+        let s = u64::try_from(time.s).ok()?;
+        let hash = blake3::hash(tag.0.as_bytes()).as_bytes().first_chunk().copied().map_or(0, u64::from_le_bytes);
+        let at = UNIX_EPOCH.checked_add(Duration::from_secs(s.saturating_sub(hash % DAY_S)))?;
+        (UNIX_EPOCH.checked_add(Duration::from_secs(s))? <= now).then_some(Self(at))
+    }
+
+    pub(crate) fn header(self) -> HeaderValue {
+        HeaderValue::from_str(&httpdate::fmt_http_date(self.0)).expect("a date is a header value")
+    }
+
+    fn is_in(self, value: &HeaderValue) -> bool {
+        value.to_str().is_ok_and(|text| httpdate::parse_http_date(text.trim()).is_ok_and(|date| date == self.0))
+    }
+}
+
+const DAY_S: u64 = 86_400;
 
 /// Strong; a hash of the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,19 +81,25 @@ pub(crate) enum Precondition {
 
 impl Precondition {
     /// RFC 9110 §13.2.2.
-    pub(crate) fn evaluate(headers: &HeaderMap, tag: &EntityTag) -> Self {
+    pub(crate) fn evaluate(headers: &HeaderMap, tag: &EntityTag, date: Option<ContentDate>) -> Self {
         if tag.is_in(headers, IF_MATCH, false) == Some(false) {
             return Self::Failed;
         }
         match tag.is_in(headers, IF_NONE_MATCH, true) {
             Some(true) => Self::NotModified,
-            _ => Self::Proceed,
+            Some(false) => Self::Proceed,
+            None => match (headers.get(IF_MODIFIED_SINCE), date) {
+                (Some(since), Some(date)) if date.is_in(since) => Self::NotModified,
+                _ => Self::Proceed,
+            },
         }
     }
 }
 
-pub(crate) fn range_applies(headers: &HeaderMap, tag: &EntityTag) -> bool {
-    headers.get(IF_RANGE).is_none_or(|value| value.as_bytes().trim_ascii() == tag.0.as_bytes())
+pub(crate) fn range_applies(headers: &HeaderMap, tag: &EntityTag, date: Option<ContentDate>) -> bool {
+    headers
+        .get(IF_RANGE)
+        .is_none_or(|value| value.as_bytes().trim_ascii() == tag.0.as_bytes() || date.is_some_and(|date| date.is_in(value)))
 }
 
 #[cfg(test)]
@@ -99,18 +132,41 @@ mod tests {
             (IF_MATCH, &weak, Precondition::Failed),
             (IF_MATCH, "*", Precondition::Proceed),
         ] {
-            assert_eq!(Precondition::evaluate(&headers(name, value), &tag), found, "{value}");
+            assert_eq!(Precondition::evaluate(&headers(name, value), &tag, None), found, "{value}");
         }
-        assert_eq!(Precondition::evaluate(&HeaderMap::new(), &tag), Precondition::Proceed);
+        assert_eq!(Precondition::evaluate(&HeaderMap::new(), &tag, None), Precondition::Proceed);
+    }
+
+    #[test]
+    fn date_changes_with_the_content_and_is_compared_for_equality() {
+        let (time, now) = (Timestamp { s: 1_700_000_000, ns: 0 }, UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+        let tag = EntityTag::of("a", &[b"x"]);
+        let date = ContentDate::of(time, &tag, now);
+        let text = date.unwrap().header().to_str().unwrap().to_owned();
+        assert_ne!(date, ContentDate::of(time, &EntityTag::of("a", &[b"y"]), now));
+        assert_eq!(ContentDate::of(time, &tag, UNIX_EPOCH + Duration::from_secs(1_600_000_000)), None, "in the future");
+        let since = headers(IF_MODIFIED_SINCE, &text);
+        assert_eq!(Precondition::evaluate(&since, &tag, date), Precondition::NotModified);
+        assert!(range_applies(&headers(IF_RANGE, &text), &tag, date));
+        // Later than the file's time, as a clock that is wrong or another content gives it.
+        let later = "Tue, 01 Dec 2026 00:00:00 GMT";
+        assert_eq!(Precondition::evaluate(&headers(IF_MODIFIED_SINCE, later), &tag, date), Precondition::Proceed);
+        assert!(!range_applies(&headers(IF_RANGE, later), &tag, date));
+        // RFC 9110 §13.1.3: a tag decides alone.
+        let both = HeaderMap::from_iter([
+            (IF_NONE_MATCH, HeaderValue::from_static("\"o\"")),
+            (IF_MODIFIED_SINCE, since[IF_MODIFIED_SINCE].clone()),
+        ]);
+        assert_eq!(Precondition::evaluate(&both, &tag, date), Precondition::Proceed);
     }
 
     #[test]
     fn range_applies_to_the_same_content_only() {
         let tag = EntityTag::of("a", &[b"x"]);
-        assert!(range_applies(&HeaderMap::new(), &tag));
-        assert!(range_applies(&headers(IF_RANGE, tag.as_str()), &tag));
+        assert!(range_applies(&HeaderMap::new(), &tag, None));
+        assert!(range_applies(&headers(IF_RANGE, tag.as_str()), &tag, None));
         for other in ["\"o\"", "Sat, 29 Oct 1994 19:43:31 GMT", &format!("W/{}", tag.as_str())] {
-            assert!(!range_applies(&headers(IF_RANGE, other), &tag), "{other}");
+            assert!(!range_applies(&headers(IF_RANGE, other), &tag, None), "{other}");
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Whole, one range or several.
 
 use std::collections::VecDeque;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY, HeaderValue, LAST_MODIFIED, RANGE};
 use hyper::{Response, StatusCode};
-use vouch_tree::{Blob, Timestamp};
+use vouch_tree::Blob;
 use vouch_xdr::Xdr as _;
 
 use crate::body::{Body, FileBody, Piece, full};
-use crate::conditions::{EntityTag, Precondition, range_applies};
+use crate::conditions::{ContentDate, EntityTag, Precondition, range_applies};
 use crate::content_type;
 use crate::json::{self, FileAnswer, FileRecord};
 use crate::limits::SNIFF_LEN;
@@ -23,16 +23,17 @@ impl Responder {
     pub(crate) async fn file(&self, request: &TreeRequest<'_>, found: &Found, blob: &Blob) -> Result<Response<Body>, Problem> {
         // A blob is its content or a hash of it.
         let tag = EntityTag::of("vouch gateway 2026 file", &[&blob.to_xdr()]);
+        let date = ContentDate::of(found.inode.mtime, &tag, SystemTime::now());
         let kind = self.content_type(found, blob).await?;
         if request.query.format == Some(Format::Json) {
             return Ok(self.file_record(request, found, blob, &tag, kind));
         }
-        let mut response = match Precondition::evaluate(request.headers, &tag) {
+        let mut response = match Precondition::evaluate(request.headers, &tag, date) {
             Precondition::Failed => return Err(precondition_failed()),
             Precondition::NotModified => status_only(StatusCode::NOT_MODIFIED),
             Precondition::Proceed => {
                 let ranges = match request.headers.get(RANGE) {
-                    Some(value) if range_applies(request.headers, &tag) => RequestedRanges::parse(value.as_bytes(), blob.size),
+                    Some(value) if range_applies(request.headers, &tag, date) => RequestedRanges::parse(value.as_bytes(), blob.size),
                     _ => RequestedRanges::Whole,
                 };
                 self.content(request, blob, &tag, &kind, ranges).await?
@@ -40,8 +41,8 @@ impl Responder {
         };
         let headers = response.headers_mut();
         headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        if let Some(date) = http_date(found.inode.mtime) {
-            headers.insert(LAST_MODIFIED, date);
+        if let Some(date) = date {
+            headers.insert(LAST_MODIFIED, date.header());
         }
         let policy = if self.allows_scripts { None } else { Some(HeaderValue::from_static(FILE_POLICY)) };
         self.add_common(&mut response, &found.revision, &request.target.selector, &tag);
@@ -116,7 +117,7 @@ impl Responder {
         let answer = FileAnswer { place: self.place(found), file: FileRecord::new(name, &found.inode), etag: tag.as_str(), content_type };
         let text = json::text(&answer) + "\n";
         let own = EntityTag::of("vouch gateway 2026 file record", &[text.as_bytes(), &blob.to_xdr()]);
-        let mut response = match Precondition::evaluate(request.headers, &own) {
+        let mut response = match Precondition::evaluate(request.headers, &own, None) {
             Precondition::NotModified => status_only(StatusCode::NOT_MODIFIED),
             _ => with_type(full(text), "application/json"),
         };
@@ -136,12 +137,6 @@ fn multipart(parts: &[std::ops::Range<u64>], size: u64, kind: &str, boundary: &s
     }
     pieces.push_back(Piece::Text(Bytes::from(format!("\r\n--{boundary}--\r\n"))));
     pieces
-}
-
-/// RFC 9110 §8.8.2.1: a time in the future is not sent.
-fn http_date(time: Timestamp) -> Option<HeaderValue> {
-    let at = UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(time.s).ok()?))?;
-    (at <= SystemTime::now()).then(|| header(&httpdate::fmt_http_date(at)))
 }
 
 fn header(text: &str) -> HeaderValue {

@@ -6,8 +6,8 @@ use hyper::header::{
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use vouch_daemon::printable::JsonName;
-use vouch_tree::{Content, Inode};
-use vouch_tree_client::{Error, Position, ResolvedPath, Revision, Tree};
+use vouch_tree::{Blob, Content, Inode};
+use vouch_tree_client::{Error, ErrorClass, Position, ResolvedPath, Revision, Tree};
 use vouch_xdr::Xdr as _;
 
 use crate::body::{Body, JsonListing, full};
@@ -27,6 +27,8 @@ pub(crate) struct Responder {
     pub(crate) deadline: Duration,
     /// Pages of the tree may run scripts.
     pub(crate) allows_scripts: bool,
+    /// Shows `index.html` for its directory.
+    pub(crate) shows_index: bool,
 }
 
 pub(crate) struct Found {
@@ -72,7 +74,14 @@ impl Responder {
                 let wanted = TreeRequest { headers: request.headers(), is_head, target, query };
                 let found = self.find(&wanted.target).await?;
                 match &found.inode.content {
-                    Content::Directory { .. } => self.directory(&wanted, &found).await,
+                    Content::Directory { .. } => match self.index_file(&wanted, &found).await? {
+                        Some((found, blob)) => {
+                            let mut response = self.file(&wanted, &found, &blob).await?;
+                            response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+                            Ok(response)
+                        }
+                        None => self.directory(&wanted, &found).await,
+                    },
                     Content::Regular { blob, .. } if !wanted.target.has_slash => self.file(&wanted, &found, blob).await,
                     Content::Regular { .. } => Err(Problem::not_found("the path ends with / but is not a directory")),
                     _ => Err(Problem::not_found("a device, pipe or socket has no content")),
@@ -117,6 +126,26 @@ impl Responder {
         }
     }
 
+    /// Requests for JSON or with a query get the listing.
+    async fn index_file(&self, request: &TreeRequest<'_>, directory: &Found) -> Result<Option<(Found, Blob)>, Problem> {
+        let TreeRequest { headers, target, query, .. } = request;
+        if !self.shows_index || !target.has_slash || !target.is_canonical || *query != Query::default() || wants_json(headers, query) {
+            return Ok(None);
+        }
+        let revision = directory.revision.clone();
+        let slash = if directory.path.is_empty() { &b""[..] } else { b"/" };
+        let path = [&directory.path, slash, b"index.html"].concat();
+        match self.tree.resolve_path(revision.root(), &path).await {
+            Ok(ResolvedPath::Inside { path, inode }) => Ok(match &inode.content {
+                Content::Regular { blob, .. } => Some((Found { revision, path, inode: inode.clone() }, blob.clone())),
+                _ => None,
+            }),
+            Ok(ResolvedPath::Outside { .. }) => Ok(None),
+            Err(error) if error.class() == ErrorClass::NotFound => Ok(None),
+            Err(error) => Err(Problem::of(&error)),
+        }
+    }
+
     async fn directory(&self, request: &TreeRequest<'_>, found: &Found) -> Result<Response<Body>, Problem> {
         let target = &request.target;
         if !target.has_slash || !target.is_canonical {
@@ -138,7 +167,7 @@ impl Responder {
                 after.unwrap_or_default(),
             ],
         );
-        let mut response = match Precondition::evaluate(request.headers, &tag) {
+        let mut response = match Precondition::evaluate(request.headers, &tag, None) {
             Precondition::Failed => return Err(precondition_failed()),
             Precondition::NotModified => status_only(StatusCode::NOT_MODIFIED),
             Precondition::Proceed if is_json => self.json_directory(found, after).await?,

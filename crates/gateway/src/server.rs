@@ -38,6 +38,8 @@ pub struct GatewayOptions {
     /// Limit for finding a file and its first bytes.
     pub deadline: Duration,
     pub allows_scripts: bool,
+    /// Shows `index.html` for its directory.
+    pub shows_index: bool,
 }
 
 pub struct Gateway {
@@ -66,9 +68,9 @@ impl Log {
 
 impl Gateway {
     pub fn new(tree: Arc<Tree>, options: GatewayOptions) -> Result<Arc<Self>, TlsError> {
-        let GatewayOptions { tls, limits, deadline, allows_scripts } = options;
+        let GatewayOptions { tls, limits, deadline, allows_scripts, shows_index } = options;
         Ok(Arc::new(Self {
-            responder: Responder { tree, revisions: Revisions::default(), deadline, allows_scripts },
+            responder: Responder { tree, revisions: Revisions::default(), deadline, allows_scripts, shows_index },
             tls: tls.map(Tls::load).transpose()?,
             quota: AddressQuota::new(limits.connections_max, limits.address_connections_max),
             limits,

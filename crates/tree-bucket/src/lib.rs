@@ -15,11 +15,13 @@ mod database;
 mod disk;
 mod download;
 mod error;
+mod fitness;
 mod lock;
 mod objects;
 mod runtime;
 
 pub use database::open;
+pub use fitness::{Fitness, check_fitness};
 
 pub fn register() {
     vouch_tree_store::register_bucket_driver(open);

@@ -190,7 +190,7 @@ const HELD: &str = "held";
 /// Released, with objects that no manifest names.
 const LEFT: &str = "left";
 /// The MD5 of no object that is written here.
-const WRONG_TAG: &str = "\"00000000000000000000000000000000\"";
+pub(crate) const WRONG_TAG: &str = "\"00000000000000000000000000000000\"";
 const EXPIRY: Duration = Duration::from_secs(120);
 const RENEWAL: Duration = Duration::from_secs(30);
 const RETRY_EVERY: Duration = Duration::from_millis(500);

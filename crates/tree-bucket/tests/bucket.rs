@@ -1,10 +1,12 @@
 //! versitygw. Each part is a process, because the environment configures a bucket.
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use vouch_tree::{BlockHandle, HostId};
@@ -24,9 +26,9 @@ fn writer_without_its_lock_cannot_commit_over_another() {
     if let Some(server) = Server::start() {
         assert!(server.run("create", "a"));
         let mut first = server.command("commit-late", "a").spawn().unwrap();
-        let lock = server.dir.path().join("objects/bucket/db/lock");
-        wait_for(|| lock.exists());
-        std::fs::remove_file(lock).unwrap();
+        // Before that, the writer still writes its lock to try the server's conditions.
+        wait_for(|| server.dir.path().join("opened").exists());
+        std::fs::remove_file(server.dir.path().join("objects/bucket/db/lock")).unwrap();
         assert!(server.run("commit", "b"));
         std::fs::write(server.dir.path().join("go"), "").unwrap();
         assert!(first.wait().unwrap().success(), "the first writer is refused");
@@ -73,22 +75,124 @@ fn server_that_ignores_conditions_is_refused_before_a_write() {
     assert!(writes.last().unwrap().starts_with("DELETE "), "no lock is left, without DeleteObjects: {writes:?}");
 }
 
-/// Returns the request line.
-fn answer_without_conditions(mut stream: TcpStream) -> String {
+#[test]
+fn race_of_writers_tells_fit_servers_from_unfit_ones() {
+    let faults_at = |port: u16, dir: &Path| {
+        assert!(command(dir, port, "check-fitness", "a").status().unwrap().success());
+        std::fs::read_to_string(dir.join("faults")).unwrap()
+    };
+    if let Some(server) = Server::start() {
+        assert_eq!(faults_at(server.port, server.dir.path()), "");
+        let left: Vec<_> = std::fs::read_dir(server.dir.path().join("objects/bucket/db")).into_iter().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+    for (conditions, words) in [
+        (Conditions::Atomic, &[][..]),
+        (Conditions::OneAfterAnother, &["with If-Match, several are told"]),
+        (Conditions::Ignored, &["with If-None-Match: *, several", "although its If-Match is false (in 10 of 10"]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FakeStore::start(conditions);
+        let faults = faults_at(store.port, dir.path());
+        assert!(words.iter().all(|words| faults.contains(words)) && faults.is_empty() == words.is_empty(), "{conditions:?}: {faults}");
+        assert!(store.objects.lock().unwrap().is_empty(), "{conditions:?}");
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Conditions {
+    Atomic,
+    OneAfterAnother,
+    Ignored,
+}
+
+struct FakeStore {
+    port: u16,
+    objects: Arc<Mutex<HashMap<String, (String, Vec<u8>)>>>,
+}
+
+impl FakeStore {
+    fn start(conditions: Conditions) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let store = Self { port: listener.local_addr().unwrap().port(), objects: Arc::default() };
+        let objects = Arc::clone(&store.objects);
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let objects = Arc::clone(&objects);
+                std::thread::spawn(move || answer_with(&objects, conditions, number, stream.unwrap()));
+            }
+        });
+        store
+    }
+}
+
+fn answer_with(objects: &Mutex<HashMap<String, (String, Vec<u8>)>>, conditions: Conditions, number: usize, mut stream: TcpStream) {
+    let Request { line, fields, body } = read_request(&stream);
+    let mut words = line.split([' ', '?']);
+    let (method, key) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let field = |name: &str| fields.iter().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let (mut held, tag) = (objects.lock().unwrap(), format!("\"{number}\""));
+    let (status, tag, body) = match method {
+        "PUT" => {
+            let found = held.get(key).map(|(tag, _)| tag.clone());
+            let is_false = (field("if-none-match:").is_some() && found.is_some())
+                || field("if-match:").is_some_and(|tag| found.as_deref() != Some(tag));
+            if conditions == Conditions::OneAfterAnother && !is_false {
+                drop(held);
+                std::thread::sleep(Duration::from_millis(20));
+                held = objects.lock().unwrap();
+            }
+            if is_false && conditions != Conditions::Ignored {
+                ("412 Precondition Failed", tag, Vec::new())
+            } else {
+                held.insert(key.to_owned(), (tag.clone(), body));
+                ("200 OK", tag, Vec::new())
+            }
+        }
+        "GET" => match held.get(key) {
+            Some((tag, bytes)) => ("200 OK", tag.clone(), bytes.clone()),
+            None => ("404 Not Found", tag, Vec::new()),
+        },
+        "DELETE" => {
+            held.remove(key);
+            ("204 No Content", tag, Vec::new())
+        }
+        _ => ("501 Not Implemented", tag, Vec::new()),
+    };
+    let date = "Last-Modified: Sat, 28 Nov 2026 15:00:00 GMT";
+    write!(stream, "HTTP/1.1 {status}\r\nETag: {tag}\r\n{date}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len()).unwrap();
+    stream.write_all(&body).unwrap();
+}
+
+struct Request {
+    line: String,
+    /// In lower case.
+    fields: Vec<String>,
+    body: Vec<u8>,
+}
+
+fn read_request(stream: &TcpStream) -> Request {
     let mut input = BufReader::new(stream.try_clone().unwrap());
-    let (mut head, mut body_len) = (String::new(), 0);
-    input.read_line(&mut head).unwrap();
+    let mut lines = Vec::new();
     loop {
         let mut line = String::new();
         input.read_line(&mut line).unwrap();
         if line.trim_end().is_empty() {
             break;
         }
-        if let Some(len) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            body_len = len.trim().parse().unwrap();
-        }
+        lines.push(line.trim_end().to_owned());
     }
-    input.read_exact(&mut vec![0; body_len]).unwrap();
+    let line = if lines.is_empty() { String::new() } else { lines.remove(0) };
+    let fields: Vec<_> = lines.iter().map(|line| line.to_ascii_lowercase()).collect();
+    let len = fields.iter().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    let mut body = vec![0; len.unwrap_or(0)];
+    input.read_exact(&mut body).unwrap();
+    Request { line, fields, body }
+}
+
+/// Returns the request line.
+fn answer_without_conditions(mut stream: TcpStream) -> String {
+    let head = read_request(&stream).line;
     let empty = "<ListBucketResult><Name>bucket</Name><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>";
     let (status, body) = match head.split(' ').next() {
         Some("PUT") => ("200 OK", ""),
@@ -126,8 +230,9 @@ fn child_with_a_bucket() {
         "commit" => open().unwrap().set_statements(statement("b")).unwrap(),
         "commit-late" => {
             let writer = open().unwrap();
-            let go = PathBuf::from(std::env::var_os("HOME").unwrap()).join("go");
-            wait_for(|| go.exists());
+            let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+            std::fs::write(home.join("opened"), "").unwrap();
+            wait_for(|| home.join("go").exists());
             let error = writer.set_statements(statement("a")).unwrap_err();
             assert!(error.is_busy() && error.to_string().contains("another writer has committed"), "{error}");
         }
@@ -143,6 +248,10 @@ fn child_with_a_bucket() {
             drop(writer);
             let verified = Database::verify(db, None).unwrap();
             assert!(verified.is_sound() && verified.frames == 60, "{verified:?}");
+        }
+        "check-fitness" => {
+            let fitness = vouch_tree_bucket::check_fitness("s3://bucket/db").unwrap();
+            std::fs::write(PathBuf::from(std::env::var_os("HOME").unwrap()).join("faults"), fitness.faults.join("\n")).unwrap();
         }
         role => panic!("no role {role}"),
     }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use vouch_tree_client::{DatabaseFiles, Tree, location_of_name};
 use vouch_tree_store::{RemoteFile, RemoteView, SegmentBytes, read_segment};
 
@@ -36,7 +36,9 @@ impl TreeCache {
             },
             None => false,
         };
-        if let Err(error) = self.follow().await {
+        // A cache that has a layout serves it at once.
+        let until = Instant::now() + if has_layout { Duration::ZERO } else { self.client.deadline() };
+        if let Err(error) = self.follow(until).await {
             if !has_layout {
                 return Err(error);
             }
@@ -47,12 +49,24 @@ impl TreeCache {
         Ok(())
     }
 
-    async fn follow(self: &Arc<Self>) -> Result<()> {
+    /// While no replica answers, tries until the deadline.
+    async fn follow(self: &Arc<Self>, deadline: Instant) -> Result<()> {
         let tree = self.open_tree().await?;
+        loop {
+            let error = match self.follow_once(&tree).await {
+                Err(error) if error.is_outage() && Instant::now() + RETRY_PAUSE < deadline => error,
+                done => return done,
+            };
+            tracing::debug!("{error}; trying again");
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    async fn follow_once(self: &Arc<Self>, tree: &Arc<Tree>) -> Result<()> {
         let mut last = None;
         for location in self.locations() {
             let files = DatabaseFiles::new(&location, tree.hostid(), &self.options.http)?;
-            match self.follow_from(&tree, &files).await {
+            match self.follow_from(tree, &files).await {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     tracing::debug!(location, "{error}");
@@ -64,12 +78,11 @@ impl TreeCache {
     }
 
     async fn follow_from(self: &Arc<Self>, tree: &Arc<Tree>, files: &DatabaseFiles) -> Result<()> {
-        let bytes = files.manifest().await?;
+        let (bytes, view) = files.manifest().await?;
         if std::fs::read(self.manifest_path()).is_ok_and(|stored| stored == bytes) {
             return Ok(());
         }
         let refused = |what: &str| Error::Origin { origin: files.url(), what: what.to_owned() };
-        let view = RemoteView::parse(&bytes)?;
         if view.hostid() != tree.hostid() {
             return Err(refused("the database of another tree"));
         }
@@ -131,7 +144,7 @@ impl TreeCache {
         let path = self.path_of(segment);
         let tail = segment.len.saturating_sub(TAIL_LEN)..segment.len;
         if path.metadata().is_ok_and(|found| found.len() == segment.len) {
-            let theirs = files.read(segment, &tail).await?;
+            let theirs = files.read(segment, &tail, false).await?;
             let mut ours = vec![0; theirs.len()];
             let file = File::open(&path).map_err(io_error(&path))?;
             if file.read_exact_at(&mut ours, tail.start).is_ok() && ours == theirs {
@@ -139,17 +152,27 @@ impl TreeCache {
             }
         }
         let new = path.with_extension("new");
-        let mut file = File::create(&new).map_err(io_error(&new))?;
+        let outcome = match self.download_segment(files, segment, &new, false).await {
+            Err(Error::Store(_)) => self.download_segment(files, segment, &new, true).await,
+            done => done,
+        };
+        outcome?;
+        std::fs::rename(&new, &path).map_err(io_error(&path))
+    }
+
+    /// Verifies the checksum of the segment.
+    async fn download_segment(&self, files: &DatabaseFiles, segment: &RemoteFile, new: &Path, is_anew: bool) -> Result<()> {
+        let mut file = File::create(new).map_err(io_error(new))?;
         let mut at = 0;
         while at < segment.len {
             let end = segment.len.min(at + PART_LEN);
-            let part = files.read(segment, &(at..end)).await?;
-            file.write_all(&part).map_err(io_error(&new))?;
+            let part = files.read(segment, &(at..end), is_anew).await?;
+            file.write_all(&part).map_err(io_error(new))?;
             at = end;
         }
-        file.sync_all().map_err(io_error(&new))?;
-        read_segment(&new)?;
-        std::fs::rename(&new, &path).map_err(io_error(&path))
+        file.sync_all().map_err(io_error(new))?;
+        read_segment(new)?;
+        Ok(())
     }
 
     fn tables_of(&self, view: &RemoteView) -> Result<HashMap<String, PackTable>> {
@@ -205,7 +228,7 @@ async fn follow_on(cache: Weak<TreeCache>, refresh: Duration) {
     loop {
         sleep(refresh).await;
         let Some(cache) = cache.upgrade() else { return };
-        let error = match cache.follow().await {
+        let error = match cache.follow(Instant::now()).await {
             Ok(()) => String::new(),
             Err(error) => error.to_string(),
         };
@@ -225,3 +248,5 @@ const PART_LEN: u64 = 8 << 20;
 const MANIFEST_LEN: u64 = 64 << 10;
 
 const ROOM_MIN: u64 = 16 << 20;
+
+const RETRY_PAUSE: Duration = Duration::from_secs(1);

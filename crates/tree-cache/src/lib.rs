@@ -25,7 +25,7 @@ use std::time::Duration;
 pub use cache::{CacheCounts, Cover, TreeCache};
 pub use pack::Wanted;
 use vouch_tree::TreeName;
-use vouch_tree_client::{HttpOptions, TreeOptions};
+use vouch_tree_client::{ErrorClass, HttpOptions, TreeOptions};
 
 pub struct CacheOptions {
     pub name: TreeName,
@@ -51,6 +51,12 @@ pub enum Error {
     Quota { quota: u64, index: u64, needed: u64 },
     #[error("{origin}: {what}")]
     Origin { origin: String, what: String },
+}
+
+impl Error {
+    fn is_outage(&self) -> bool {
+        matches!(self, Self::Client(error) if error.class() == ErrorClass::Unreachable)
+    }
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -171,6 +171,11 @@ impl Client {
         self.options.refresh_interval.unwrap_or(INTERVAL_MIN)
     }
 
+    /// Longest time of an operation.
+    pub fn deadline(&self) -> Duration {
+        self.options.deadline
+    }
+
     /// Bytes in use now.
     pub fn cache_usage(&self) -> CacheUsage {
         let (disk_bytes, disk_quota_bytes) = self.disk.as_ref().map_or((0, 0), |disk| (disk.used_bytes(), disk.quota_bytes()));

@@ -1,10 +1,9 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use vouch_tree::directory::Child;
 use vouch_tree::{Blob, BlobBody, BlockHandle, Content, FrameKind, Inode, LEAF_LEN_MAX};
 
@@ -16,8 +15,6 @@ use crate::{Error, ErrorClass, Result, Tree};
 const FRAMES_IN_FLIGHT_MAX: usize = 512;
 
 const BLOCKING_MAX: usize = 8;
-
-const RETRY_PAUSES: [Duration; 4] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(8), Duration::from_secs(20)];
 
 #[derive(Debug, Clone)]
 pub(crate) struct PendingFrame<C> {
@@ -64,9 +61,6 @@ pub(crate) trait Visitor: Send + Sync + 'static {
 
     /// Hashes are verified in any case.
     const DECODES_LEAVES: bool;
-
-    /// Waits for replicas longer than an operation may take.
-    const WAITS_OUT_OUTAGES: bool;
 
     fn stored_frame(&self, work: &PendingFrame<Self::Context>) -> Result<Option<Bytes>>;
 
@@ -129,7 +123,7 @@ async fn visit<J: Visitor>(
     if let Some(children) = look {
         return Ok(children);
     }
-    let fetched = match fetch(tree, &work, J::WAITS_OUT_OUTAGES).await {
+    let fetched = match fetch(tree, &work).await {
         Ok(fetched) => fetched,
         Err(error) => {
             let visitor = Arc::clone(visitor);
@@ -154,9 +148,9 @@ fn open<J: Visitor>(visitor: &J, work: &PendingFrame<J::Context>, stored: &Bytes
     }
 }
 
-async fn fetch<C>(tree: &Tree, work: &PendingFrame<C>, waits_out_outages: bool) -> Result<crate::replica::FetchedFrame> {
-    let mut pauses = RETRY_PAUSES.into_iter();
-    let end = Instant::now() + tree.operation_max();
+/// Frames wait for each other on a slow line: the limit is for a time in which none arrives.
+async fn fetch<C>(tree: &Tree, work: &PendingFrame<C>) -> Result<crate::replica::FetchedFrame> {
+    let limit = tree.operation_max();
     loop {
         let want = FrameRequest {
             handle: work.handle,
@@ -165,12 +159,9 @@ async fn fetch<C>(tree: &Tree, work: &PendingFrame<C>, waits_out_outages: bool) 
             len_expected: work.len_expected,
             priority: Priority::Background,
         };
-        let deadline = if waits_out_outages { Instant::now() + tree.operation_max() } else { end };
-        match tree.replicas_set().fetch(want, deadline, tree.operation_max()).await {
-            Err(error) if error.class() == ErrorClass::Unreachable => match pauses.next() {
-                Some(pause) if waits_out_outages || Instant::now() + pause < end => sleep(pause).await,
-                _ => return Err(error),
-            },
+        let frames_before = tree.counters().network_frames;
+        match tree.replicas_set().fetch(want, Instant::now() + limit, limit).await {
+            Err(error) if error.class() == ErrorClass::Unreachable && tree.counters().network_frames > frames_before => {}
             done => return done,
         }
     }

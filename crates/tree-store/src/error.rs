@@ -63,7 +63,8 @@ impl Error {
         }
     }
 
-    fn of_bucket(source: io::Error) -> Self {
+    /// `source`: of a [`BucketDatabase`](crate::BucketDatabase).
+    pub fn of_bucket(source: io::Error) -> Self {
         let text = source.to_string();
         let inner = source.into_inner().and_then(|inner| inner.downcast::<BucketError>().ok());
         Self::Bucket(inner.map_or_else(|| BucketError { kind: BucketErrorKind::Unreachable, text }, |inner| *inner))

@@ -29,9 +29,12 @@ const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 const STATEMENTS_ASK_MAX: Duration = Duration::from_secs(3);
 
+/// Then a stored revision serves, if it is valid. Without one, an outage is waited out until the
+/// deadline, and replicas that answer something else are given up.
 const OPEN_ROUNDS_MAX: u32 = 4;
 
-const OPEN_PAUSE: Duration = Duration::from_millis(300);
+const OPEN_PAUSE_MIN: Duration = Duration::from_millis(300);
+const OPEN_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct RoundResult {
@@ -41,6 +44,7 @@ struct RoundResult {
     no_tree: usize,
     asked: usize,
     lies: usize,
+    declined: usize,
     refused: usize,
     stale: usize,
     refusal: Option<Refusal>,
@@ -60,9 +64,9 @@ impl Tree {
         if matches!(self.freshness().blocked(), Some(Error::Forwarded { .. })) {
             self.ask_all(deadline.min(Instant::now() + STATEMENTS_ASK_MAX), true).await;
         }
-        let mut pause = OPEN_PAUSE;
-        let mut last = None;
-        for attempt in 0..OPEN_ROUNDS_MAX {
+        let mut pause = OPEN_PAUSE_MIN;
+        let mut attempt = 0;
+        loop {
             if let Some(error) = self.freshness().blocked() {
                 return Err(error);
             }
@@ -76,19 +80,19 @@ impl Tree {
                 return Ok(());
             }
             let more = round.may_improve() || (round.lies > 0 && attempt == 0);
-            last = Some(round);
-            if !more || attempt + 1 == OPEN_ROUNDS_MAX || Instant::now() + pause >= deadline {
-                break;
+            attempt += 1;
+            let is_last = !more || Instant::now() + pause >= deadline || (attempt == OPEN_ROUNDS_MAX && !round.has_outage());
+            if (is_last || attempt == OPEN_ROUNDS_MAX) && self.use_stored_fsinfo().await? {
+                tracing::warn!(tree = %self.name(), "no replica offers a valid revision ({}); using the stored revision", round.summary());
+                return Ok(());
+            }
+            if is_last {
+                return Err(round.into_error(self));
             }
             sleep(pause).await;
-            pause *= 2;
+            pause = (pause * 2).min(OPEN_PAUSE_MAX);
+            self.replicas_set().end_pauses();
         }
-        if self.use_stored_fsinfo().await? {
-            let summary = last.map_or_else(String::new, |round| round.summary());
-            tracing::warn!(tree = %self.name(), "no replica offers a valid revision ({summary}); using the stored revision");
-            return Ok(());
-        }
-        Err(last.map_or_else(|| Error::Unreachable { attempts: String::new() }, |round| round.into_error(self)))
     }
 
     async fn use_stored_fsinfo(&self) -> Result<bool> {
@@ -191,6 +195,7 @@ impl Tree {
         let reason = match offer {
             Err(failure) => {
                 round.lies += usize::from(matches!(failure, CallFailure::Garbage(_)));
+                round.declined += usize::from(matches!(failure, CallFailure::Declined(_)));
                 failure.to_string()
             }
             Ok(None) => {
@@ -303,7 +308,11 @@ impl RoundResult {
     }
 
     fn may_improve(&self) -> bool {
-        self.fault.is_none() && (self.reasons.len() > self.no_tree + self.refused + self.lies || self.asked == 0)
+        self.fault.is_none() && (self.declined > 0 || self.has_outage())
+    }
+
+    fn has_outage(&self) -> bool {
+        self.reasons.len() > self.no_tree + self.refused + self.lies + self.declined || self.asked == 0
     }
 
     fn into_error(self, tree: &Tree) -> Error {

@@ -53,7 +53,7 @@ impl HttpConnector {
         if let Some(database) = databases.get(url).and_then(Weak::upgrade) {
             return Ok(database);
         }
-        let database = Arc::new(HttpDatabase::new(Fetcher::new(url, &self.options)?, Arc::clone(&self.options.clock)));
+        let database = Arc::new(HttpDatabase::new(Fetcher::new(url, &self.options)?));
         databases.retain(|_, database| database.strong_count() > 0);
         databases.insert(url.to_owned(), Arc::downgrade(&database));
         Ok(database)
@@ -80,7 +80,11 @@ impl Connector for HttpConnector {
         }
         async move {
             let database = self.database(host).map_err(io::Error::other)?;
-            database.connect().await.map_err(io::Error::other)?;
+            // A wrong answer is no outage, which would end by itself.
+            database.connect().await.map_err(|error| match error.is_wrong_object() {
+                true => io::Error::new(io::ErrorKind::InvalidData, error),
+                false => io::Error::other(error),
+            })?;
             Ok(Link::Local(database))
         }
         .boxed()

@@ -13,15 +13,13 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 use vouch_tree_store::{RemoteFile, RemoteFrame, RemoteSearch, RemoteView};
 use vouch_xdr::Xdr;
 
-use super::fetch::{FetchError, Fetcher, Wanted};
+use super::fetch::{FetchError, Fetcher};
 use super::slices::Slices;
-use crate::clock::Clock;
 use crate::connector::{LocalReplica, TakeFrame};
 
 pub(super) struct HttpDatabase {
     fetcher: Arc<Fetcher>,
     slices: Slices,
-    clock: Arc<dyn Clock>,
     view: Mutex<Option<Arc<RemoteView>>>,
     is_new: AtomicBool,
 }
@@ -34,16 +32,16 @@ pub(super) enum ReadError {
     Store(#[from] vouch_tree_store::Error),
 }
 
+impl ReadError {
+    pub(super) fn is_wrong_object(&self) -> bool {
+        matches!(self, Self::Fetch(FetchError::WrongObject(..) | FetchError::NotFound(..)) | Self::Store(_))
+    }
+}
+
 impl HttpDatabase {
-    pub(super) fn new(fetcher: Fetcher, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(fetcher: Fetcher) -> Self {
         let fetcher = Arc::new(fetcher);
-        Self {
-            slices: Slices::new(Arc::clone(&fetcher), Arc::clone(&clock)),
-            fetcher,
-            clock,
-            view: Mutex::default(),
-            is_new: AtomicBool::new(false),
-        }
+        Self { slices: Slices::new(Arc::clone(&fetcher)), fetcher, view: Mutex::default(), is_new: AtomicBool::new(false) }
     }
 
     pub(super) async fn connect(&self) -> Result<(), ReadError> {
@@ -147,12 +145,11 @@ impl HttpDatabase {
     /// The manifest's URL changes each minute: stubborn caches delay a revision by a minute at
     /// most.
     async fn refresh(&self) -> Result<Arc<RemoteView>, ReadError> {
-        let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         let fetcher = Arc::clone(&self.fetcher);
-        let fetch = async move { fetcher.get(Wanted::manifest(minute)).await };
+        let fetch = async move { fetcher.manifest().await };
         let ended = |error: tokio::task::JoinError| Err(FetchError::Other("request".into(), error.to_string().into()));
-        let bytes = tokio::spawn(fetch).await.unwrap_or_else(ended)?;
-        let view = Arc::new(RemoteView::parse(&bytes)?);
+        let (_, view) = tokio::spawn(fetch).await.unwrap_or_else(ended)?;
+        let view = Arc::new(view);
         *self.view.lock() = Some(Arc::clone(&view));
         Ok(view)
     }

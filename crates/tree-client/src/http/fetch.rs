@@ -1,7 +1,7 @@
 //! Requests to one web server, directly or through proxies.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,18 +12,22 @@ use parking_lot::Mutex;
 use reqwest::{StatusCode, Url};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use vouch_tree_store::RemoteView;
+use vouch_tree_store::{RemoteFile, RemoteView};
 
 use super::options::HttpOptions;
 use super::proxy_script::{self, ProxyScript};
 use super::transport::{HttpRequest, HttpResponse, HttpTransport, Network};
 use super::url::without_userinfo;
+use crate::clock::Clock;
 use crate::{Error, Result};
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum FetchError {
     #[error("{0}: {1}")]
     NotFound(String, String),
+    /// An answer that cannot be this file: a cache may keep it.
+    #[error("{0}: {1}")]
+    WrongObject(String, Arc<str>),
     #[error("{0}: {1}")]
     Other(String, Arc<str>),
 }
@@ -34,24 +38,34 @@ pub(super) struct Fetcher {
     requests: Semaphore,
     received: AtomicU64,
     timeout: Duration,
+    clock: Arc<dyn Clock>,
 }
 
 pub(super) struct Wanted<'a> {
     pub(super) path: &'a str,
-    /// Distinguishes versions of a file for caches that keep it too long.
-    pub(super) query: Option<u64>,
-    /// A cache must not answer from what it keeps.
+    /// The file changes: its URL has the minute, for caches that keep it too long.
+    is_mutable: bool,
+    /// No cache must answer from what it keeps.
     pub(super) is_anew: bool,
     pub(super) range: Option<Range<u64>>,
-    pub(super) len_max: u64,
+    /// Of the whole file.
+    len: RangeInclusive<u64>,
     /// A file that begins with other bytes is an error, found before the rest arrives.
-    pub(super) magic: &'static [u8],
+    magic: &'static [u8],
+}
+
+impl<'a> Wanted<'a> {
+    /// `range`: not empty. Caches keep whole small files also where they keep no parts.
+    pub(super) fn part(file: &'a RemoteFile, range: &Range<u64>, is_anew: bool) -> Self {
+        let range = (*range != (0..file.len)).then(|| range.clone());
+        Self { path: &file.path, is_mutable: false, is_anew, range, len: file.len..=file.len, magic: b"" }
+    }
 }
 
 impl Wanted<'static> {
-    pub(super) fn manifest(minute: u64) -> Self {
+    fn manifest(is_anew: bool) -> Self {
         let (path, magic) = (RemoteView::MANIFEST, RemoteView::MANIFEST_MAGIC);
-        Self { path, query: Some(minute), is_anew: false, range: None, len_max: MANIFEST_LEN_MAX, magic }
+        Self { path, is_mutable: true, is_anew, range: None, len: 0..=MANIFEST_LEN_MAX, magic }
     }
 }
 
@@ -61,6 +75,9 @@ pub(super) trait Sink: Send {
     fn begin(&mut self, len: Option<u64>) -> u64;
 
     fn take(&mut self, chunk: Bytes);
+
+    /// The response was another object: the next one starts again.
+    fn discard(&mut self);
 }
 
 /// Keeps nothing of a failed response: the next may be of another version.
@@ -73,6 +90,10 @@ impl Sink for BytesMut {
 
     fn take(&mut self, chunk: Bytes) {
         self.extend_from_slice(&chunk);
+    }
+
+    fn discard(&mut self) {
+        self.clear();
     }
 }
 
@@ -141,7 +162,8 @@ impl Fetcher {
             None => Ok(RouteSource::Fixed(Arc::new(Route::new(name, connect_timeout, options)?))),
         };
         let routes = names.into_iter().map(source).collect::<Result<_>>()?;
-        Ok(Self { base, routes, requests: Semaphore::new(REQUESTS_MAX), received: AtomicU64::new(0), timeout: options.timeout })
+        let (requests, received) = (Semaphore::new(REQUESTS_MAX), AtomicU64::new(0));
+        Ok(Self { base, routes, requests, received, timeout: options.timeout, clock: Arc::clone(&options.clock) })
     }
 
     async fn routes(&self) -> Vec<Arc<Route>> {
@@ -171,13 +193,46 @@ impl Fetcher {
         Ok(bytes.freeze())
     }
 
+    /// The manifest in force, as the server or a cache tells it.
+    pub(super) async fn manifest(&self) -> std::result::Result<(Bytes, RemoteView), FetchError> {
+        let mut is_anew = false;
+        loop {
+            let bytes = self.get(Wanted::manifest(is_anew)).await?;
+            match RemoteView::parse(&bytes) {
+                Ok(view) => return Ok((bytes, view)),
+                Err(error) if is_anew => return Err(wrong(RemoteView::MANIFEST, error)),
+                Err(_) => is_anew = true,
+            }
+        }
+    }
+
     /// Passes the bytes of a file to `sink` as they arrive. After an error the sink has a part of
-    /// them.
-    pub(super) async fn get_into(&self, wanted: Wanted<'_>, sink: &mut impl Sink) -> std::result::Result<(), FetchError> {
+    /// them. Another object is fetched a second time, past all caches.
+    pub(super) async fn get_into(&self, mut wanted: Wanted<'_>, sink: &mut impl Sink) -> std::result::Result<(), FetchError> {
+        match self.get_once(&wanted, sink).await {
+            Err(FetchError::WrongObject(..) | FetchError::NotFound(..)) if !wanted.is_anew => {
+                wanted.is_anew = true;
+                sink.discard();
+                self.get_once(&wanted, sink).await
+            }
+            done => done,
+        }
+    }
+
+    /// Requests past caches have a query, which all caches obey, and `Cache-Control`, which mends
+    /// what some keep. Clients share them for a minute.
+    fn url_of(&self, wanted: &Wanted<'_>) -> std::result::Result<Url, FetchError> {
+        let mut url = self.base.join(wanted.path).map_err(|error| other(wanted.path, error))?;
+        let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
+        let again = if wanted.is_mutable && wanted.is_anew { "&again" } else { "" };
+        url.set_query((wanted.is_mutable || wanted.is_anew).then(|| format!("at={minute}{again}")).as_deref());
+        Ok(url)
+    }
+
+    async fn get_once(&self, wanted: &Wanted<'_>, sink: &mut impl Sink) -> std::result::Result<(), FetchError> {
         let path = wanted.path;
         let Ok(_permit) = self.requests.acquire().await else { return Err(other(path, "the client is closing")) };
-        let mut url = self.base.join(path).map_err(|error| other(path, error))?;
-        url.set_query(wanted.query.map(|number| format!("at={number}")).as_deref());
+        let url = self.url_of(wanted)?;
         let mut failure = None;
         let routes = self.routes().await;
         for (route, more) in routes.iter().zip((0..routes.len()).rev()) {
@@ -193,11 +248,14 @@ impl Fetcher {
                     continue;
                 }
             };
-            match self.read(response, &wanted, sink).await {
+            match self.read(response, wanted, sink).await {
                 Err(ReadError::Broken(error)) => failure = Some(route.note_failure(path, error)),
                 // A proxy's own page.
-                Err(ReadError::OtherFile) if route.is_proxy() => failure = Some(route.note_failure(path, OTHER_FILE)),
-                Err(ReadError::OtherFile) => return Err(other(path, OTHER_FILE)),
+                Err(ReadError::OtherFile) if route.is_proxy() => {
+                    route.note_failure(path, OTHER_FILE);
+                    failure = Some(wrong(path, OTHER_FILE));
+                }
+                Err(ReadError::OtherFile) => return Err(wrong(path, OTHER_FILE)),
                 Err(ReadError::Answer(error)) => return Err(error),
                 Ok(()) => return Ok(()),
             }
@@ -215,9 +273,9 @@ impl Fetcher {
         timeout(limit, answer).await.unwrap_or_else(|_| Err(format!("no answer within {:.1} s", limit.as_secs_f32())))
     }
 
+    /// `query`: changes each second, so that no cache answers with an old date.
     pub(super) async fn server_time(&self, query: u64) -> Option<u64> {
-        let wanted = Wanted::manifest(query);
-        let mut url = self.base.join(wanted.path).ok()?;
+        let mut url = self.base.join(RemoteView::MANIFEST).ok()?;
         url.set_query(Some(&format!("at={query}")));
         let routes = self.routes().await;
         for (route, more) in routes.iter().zip((0..routes.len()).rev()) {
@@ -230,7 +288,7 @@ impl Fetcher {
     }
 
     async fn read(&self, response: HttpResponse, wanted: &Wanted<'_>, sink: &mut impl Sink) -> std::result::Result<(), ReadError> {
-        let refuse = |what: &dyn std::fmt::Display| Err(ReadError::Answer(other(wanted.path, what)));
+        let refuse = |what: &dyn std::fmt::Display| Err(ReadError::Answer(wrong(wanted.path, what)));
         // A server without range requests sends the whole file.
         let (mut skip, want) = match (status(&response), wanted.range.as_ref()) {
             (StatusCode::OK, None) => (0, None),
@@ -240,6 +298,9 @@ impl Fetcher {
             (StatusCode::PARTIAL_CONTENT, _) => return refuse(&"the server sent another range"),
             (status @ (StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN), _) => {
                 return Err(ReadError::Answer(FetchError::NotFound(wanted.path.to_owned(), format!("the server answers {status}"))));
+            }
+            (status, _) if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                return Err(ReadError::Answer(other(wanted.path, status)));
             }
             (status, _) => return refuse(&status),
         };
@@ -260,12 +321,12 @@ impl Fetcher {
                 return Err(ReadError::OtherFile);
             }
             len += chunk.len() as u64;
-            if want.is_none() && len > wanted.len_max {
-                return refuse(&format_args!("longer than {} bytes", wanted.len_max));
+            if want.is_none() && len > *wanted.len.end() {
+                return refuse(&format_args!("longer than {} bytes", wanted.len.end()));
             }
             sink.take(chunk);
         }
-        if want.is_some_and(|want| len < want) { refuse(&"the file is shorter than the manifest says") } else { Ok(()) }
+        if len < want.unwrap_or(*wanted.len.start()) { refuse(&"the file is shorter than the manifest says") } else { Ok(()) }
     }
 }
 
@@ -314,6 +375,10 @@ fn status(response: &HttpResponse) -> StatusCode {
 
 fn other(path: &str, what: impl std::fmt::Display) -> FetchError {
     FetchError::Other(path.to_owned(), what.to_string().into())
+}
+
+fn wrong(path: &str, what: impl std::fmt::Display) -> FetchError {
+    FetchError::WrongObject(path.to_owned(), what.to_string().into())
 }
 
 /// Enough for four million packs and revisions.

@@ -1,29 +1,26 @@
 //! Unverified files of a database behind a web server, for caches with the same layout.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use vouch_tree::{HostId, TreeName};
-use vouch_tree_store::RemoteFile;
+use vouch_tree_store::{RemoteFile, RemoteView};
 
 use super::fetch::{FetchError, Fetcher, Wanted};
 use super::options::HttpOptions;
 use super::url::is_url;
-use crate::clock::Clock;
 use crate::mirrors::NOT_A_REPLICA;
 use crate::{Error, ReplicaTls, Result, replica_tls};
 
 /// One database behind a web server.
 pub struct DatabaseFiles {
     fetcher: Fetcher,
-    clock: Arc<dyn Clock>,
 }
 
 impl DatabaseFiles {
     /// `location`: a URL, or `HOST[:PORT]` or `tls://HOST[:PORT]` of a replica.
     pub fn new(location: &str, hostid: &HostId, options: &HttpOptions) -> Result<Self> {
-        Ok(Self { fetcher: Fetcher::new(&database_url(location, hostid, &options.tls)?, options)?, clock: Arc::clone(&options.clock) })
+        Ok(Self { fetcher: Fetcher::new(&database_url(location, hostid, &options.tls)?, options)? })
     }
 
     /// With a slash at the end, without a password.
@@ -31,23 +28,15 @@ impl DatabaseFiles {
         super::url::without_userinfo(self.fetcher.url().as_str())
     }
 
-    /// At most 128 MiB.
-    pub async fn manifest(&self) -> Result<Bytes> {
-        // Shares requests with clients: see `HttpDatabase::refresh`.
-        let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
-        self.fetcher.get(Wanted::manifest(minute)).await.map_err(|error| self.unreachable(&error))
+    /// At most 128 MiB. Shares requests with clients.
+    pub async fn manifest(&self) -> Result<(Bytes, RemoteView)> {
+        self.fetcher.manifest().await.map_err(|error| self.unreachable(&error))
     }
 
-    /// Bytes `range` of a file. [`Error::Unreachable`] also for another length.
-    pub async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes> {
-        let is_whole = *range == (0..file.len);
-        let part = (!is_whole).then(|| range.clone());
-        let wanted = Wanted { path: &file.path, query: None, is_anew: false, range: part, len_max: file.len, magic: b"" };
-        let bytes = self.fetcher.get(wanted).await.map_err(|error| self.unreachable(&error))?;
-        if bytes.len() as u64 != range.end - range.start {
-            return Err(Error::Unreachable { attempts: format!("{}{}: not the length in the manifest", self.url(), file.path) });
-        }
-        Ok(bytes)
+    /// Bytes `range` of a file. [`Error::Unreachable`] also for another length. `is_anew`: past all
+    /// caches, after wrong bytes.
+    pub async fn read(&self, file: &RemoteFile, range: &Range<u64>, is_anew: bool) -> Result<Bytes> {
+        self.fetcher.get(Wanted::part(file, range, is_anew)).await.map_err(|error| self.unreachable(&error))
     }
 
     fn unreachable(&self, error: &FetchError) -> Error {

@@ -13,11 +13,9 @@ use vouch_tree_store::RemoteFile;
 use super::fetch::{FetchError, Fetcher};
 use super::slice_ahead::SliceAhead;
 use super::transfer::Transfer;
-use crate::clock::Clock;
 
 pub(super) struct Slices {
     fetcher: Arc<Fetcher>,
-    clock: Arc<dyn Clock>,
     kept: Mutex<Kept>,
 }
 
@@ -51,8 +49,8 @@ type SliceKey = (Arc<str>, u64);
 pub(super) struct Started(HashMap<SliceKey, Transfer>);
 
 impl Slices {
-    pub(super) fn new(fetcher: Arc<Fetcher>, clock: Arc<dyn Clock>) -> Self {
-        Self { fetcher, clock, kept: Mutex::default() }
+    pub(super) fn new(fetcher: Arc<Fetcher>) -> Self {
+        Self { fetcher, kept: Mutex::default() }
     }
 
     pub(super) async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes, FetchError> {
@@ -158,9 +156,7 @@ impl Slices {
         let range = numbers.start * len..(numbers.end * len).min(file.len);
         let path = Arc::<str>::from(file.path.as_str());
         let is_doubted = numbers.clone().any(|number| kept.pool(file).doubted.contains_key(&(Arc::clone(&path), number)));
-        // Clients share the request for a minute, as those for manifests.
-        let anew = is_doubted.then(|| u64::try_from(self.clock.now()).unwrap_or(0) / 60);
-        let transfer = Transfer::start(&self.fetcher, file, range.clone(), anew);
+        let transfer = Transfer::start(&self.fetcher, file, range.clone(), is_doubted);
         for number in numbers {
             kept.pool(file).add((Arc::clone(&path), number), transfer.clone(), len.min(range.end - number * len));
         }

@@ -34,28 +34,15 @@ struct Progress {
 }
 
 impl Transfer {
-    /// `anew`: a number for the query, so that no cache answers with what it keeps.
+    /// `is_anew`: no cache answers from what it keeps.
     /// The request goes on if nobody waits, so that a silent proxy counts as failed.
-    pub(super) fn start(fetcher: &Arc<Fetcher>, file: &RemoteFile, range: Range<u64>, anew: Option<u64>) -> Self {
+    pub(super) fn start(fetcher: &Arc<Fetcher>, file: &RemoteFile, range: Range<u64>, is_anew: bool) -> Self {
         let shared = Arc::<Shared>::default();
         let mut chunks = Chunks { shared: Arc::clone(&shared), small: BytesMut::new() };
         let (fetcher, file, start) = (Arc::clone(fetcher), file.clone(), range.start);
         tokio::spawn(async move {
-            // Caches keep whole small files also where they keep no parts.
-            let is_whole = range == (0..file.len);
-            let wanted = Wanted {
-                path: &file.path,
-                query: anew,
-                is_anew: anew.is_some(),
-                range: (!is_whole).then(|| range.clone()),
-                len_max: file.len,
-                magic: b"",
-            };
-            let mut end = fetcher.get_into(wanted, &mut chunks).await;
+            let end = fetcher.get_into(Wanted::part(&file, &range, is_anew), &mut chunks).await;
             chunks.flush();
-            if end.is_ok() && chunks.shared.progress.lock().len != range.end - range.start {
-                end = Err(FetchError::Other(file.path, "the file does not have the length in the manifest".into()));
-            }
             chunks.end(end);
         });
         Self { start, shared }
@@ -153,6 +140,13 @@ impl Sink for Chunks {
             self.flush();
             self.push(chunk);
         }
+    }
+
+    /// Readers have copies of what they took, and verify it.
+    fn discard(&mut self) {
+        self.small.clear();
+        let mut progress = self.shared.progress.lock();
+        (progress.chunks, progress.len) = (Vec::new(), 0);
     }
 }
 

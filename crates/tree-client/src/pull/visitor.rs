@@ -157,8 +157,6 @@ impl Visitor for PullVisitor {
 
     const DECODES_LEAVES: bool = false;
 
-    const WAITS_OUT_OUTAGES: bool = true;
-
     fn stored_frame(&self, work: &PendingFrame<Counterpart>) -> Result<Option<Bytes>> {
         if work.kind == FrameKind::Leaf {
             return Ok(None);

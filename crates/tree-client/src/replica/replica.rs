@@ -1,4 +1,5 @@
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -179,6 +180,8 @@ impl Replica {
         }
         let link = match timeout(self.reach.connect_timeout, self.reach.connector.connect(&self.host, self.address)).await {
             Ok(Ok(link)) => link,
+            // Of a web server or of TLS.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => return Err(CallFailure::Declined(error.to_string())),
             Ok(Err(error)) => return Err(CallFailure::Unconnected(error.to_string())),
             Err(_) => {
                 let what = if url::is_url(&self.host) { "no whole manifest" } else { "no connection" };

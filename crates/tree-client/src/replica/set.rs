@@ -86,8 +86,11 @@ impl ReplicaSet {
     }
 
     fn note_resolve_error(&self, error: String) {
-        tracing::warn!(tree = %self.shared.hostid, "resolving replica {error}");
-        *self.resolve_error.lock() = error;
+        let mut last = self.resolve_error.lock();
+        if *last != error {
+            tracing::warn!(tree = %self.shared.hostid, "resolving replica {error}");
+            *last = error;
+        }
     }
 
     fn add(&self, location: &Location, address: SocketAddr) {
@@ -113,6 +116,12 @@ impl ReplicaSet {
 
     pub(crate) fn scores(&self) -> &Arc<Mutex<Scores>> {
         &self.shared.scores
+    }
+
+    /// The next call connects to each honest replica again.
+    pub(crate) fn end_pauses(&self) {
+        let now = self.now();
+        self.shared.scores.lock().shorten_pauses(now, now);
     }
 
     pub(crate) fn now(&self) -> Moment {

@@ -122,8 +122,6 @@ impl Visitor for CheckVisitor {
 
     const DECODES_LEAVES: bool = true;
 
-    const WAITS_OUT_OUTAGES: bool = false;
-
     fn stored_frame(&self, _: &PendingFrame<Arc<[u8]>>) -> Result<Option<Bytes>> {
         Ok(None)
     }

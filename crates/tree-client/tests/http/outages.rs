@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use vouch_tree_client::{ErrorClass, HttpRequest, HttpResponse, HttpTransport};
+use vouch_tree_client::{ErrorClass, HttpRequest, HttpResponse, HttpTransport, VerifyEvent};
 
 use crate::Site;
 use crate::seeded_lies::{Files, files_of, response};
@@ -94,13 +94,37 @@ async fn reads_wait_for_server_until_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn opening_without_server_ends_within_deadline() {
+async fn opening_waits_for_server_until_deadline() {
     let site = Site::new(32 << 20);
     for outage in OUTAGES {
         let store = Store::start(&site, outage);
+        store.leave(25);
+        let begun = Instant::now();
+        open_through(&site, store.clone(), "DIRECT").await.unwrap_or_else(|error| panic!("{outage:?}: {error}"));
+        assert!(begun.elapsed() <= Duration::from_millis(27_500), "{outage:?}: {:?}", begun.elapsed());
         store.leave(3600);
         let begun = Instant::now();
-        assert!(open_through(&site, store, "DIRECT").await.is_err(), "{outage:?}");
-        assert!(begun.elapsed() <= Duration::from_secs(31), "{outage:?}: {:?}", begun.elapsed());
+        let error = open_through(&site, store, "DIRECT").await.err().unwrap();
+        assert_eq!(error.class(), ErrorClass::Unreachable, "{outage:?}: {error}");
+        assert!((27..=31).contains(&begun.elapsed().as_secs()), "{outage:?}: {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn traversal_waits_for_server_until_deadline() {
+    let site = site_with_large_files(8);
+    let store = Store::start(&site, OUTAGES[0]);
+    for (away_s, ends_well) in [(20, true), (3600, false)] {
+        let tree = open_through(&site, store.clone(), "DIRECT").await.unwrap();
+        store.leave(away_s);
+        let begun = Instant::now();
+        let mut verification = tree.verify_all(&tree.revision().unwrap());
+        let mut last = None;
+        while let Some(event) = verification.next().await {
+            last = Some(event);
+        }
+        assert_eq!(matches!(last, Some(Ok(VerifyEvent::Done { bad: 0, .. }))), ends_well, "{last:?}");
+        assert!((20..=33).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+        store.leave(0);
     }
 }

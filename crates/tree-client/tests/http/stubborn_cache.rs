@@ -9,7 +9,9 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use vouch_tree_client::{Client, ClientOptions, Clock, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, Clock, DatabaseFiles, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, TreeOptions,
+};
 
 use crate::seeded_lies::{Files, files_of, response};
 use crate::{FILES, Site, content, read_all, wrong_slices};
@@ -40,11 +42,32 @@ impl HttpTransport for StubbornCache {
     }
 }
 
-/// Keeps wrong bytes of each object.
+#[derive(Debug, Clone, Copy)]
+enum Wrong {
+    Bytes,
+    Shorter,
+    Longer,
+    Page,
+    Status(u16),
+}
+
+const WRONG: [Wrong; 9] = [
+    Wrong::Bytes,
+    Wrong::Shorter,
+    Wrong::Longer,
+    Wrong::Page,
+    Wrong::Status(204),
+    Wrong::Status(400),
+    Wrong::Status(404),
+    Wrong::Status(410),
+    Wrong::Status(416),
+];
+
+/// Keeps a wrong answer under each first URL, and obeys `Cache-Control` or queries only.
 struct PoisonedCache {
     files: Files,
-    ignores_no_cache: bool,
-    ignores_queries: bool,
+    wrong: Wrong,
+    obeys_no_cache: bool,
 }
 
 impl HttpTransport for PoisonedCache {
@@ -53,13 +76,19 @@ impl HttpTransport for PoisonedCache {
             let path = request.url.path().trim_start_matches('/').to_owned();
             let Some(whole) = self.files.get(&path) else { return Ok(response(404, None, Bytes::new())) };
             let range = request.range.clone().unwrap_or(0..whole.len() as u64);
-            let mut body = whole.slice(range.start as usize..range.end as usize);
-            let asks_origin = (request.is_anew && !self.ignores_no_cache) || (request.url.query().is_some() && !self.ignores_queries);
-            if path != "manifest" && !asks_origin {
-                body = body.iter().map(|byte| !byte).collect();
+            let body = whole.slice(range.start as usize..range.end as usize);
+            let (status, start) = if request.range.is_some() { (206, Some(range.start)) } else { (200, None) };
+            let has_other_query = request.url.query().is_some_and(|query| path != "manifest" || query.contains('&'));
+            if if self.obeys_no_cache { request.is_anew } else { has_other_query } {
+                return Ok(response(status, start, body));
             }
-            let status = if request.range.is_some() { 206 } else { 200 };
-            Ok(response(status, request.range.map(|range| range.start), body))
+            Ok(match self.wrong {
+                Wrong::Bytes => response(status, start, body.iter().map(|byte| !byte).collect()),
+                Wrong::Shorter => response(status, start, body.slice(..body.len() / 2)),
+                Wrong::Longer => response(200, None, [&whole[..], b"more"].concat().into()),
+                Wrong::Page => response(200, None, Bytes::from_static(b"<html>Your session has expired.</html>")),
+                Wrong::Status(status) => response(status, None, Bytes::new()),
+            })
         }
         .boxed()
     }
@@ -68,11 +97,28 @@ impl HttpTransport for PoisonedCache {
 #[tokio::test(start_paused = true)]
 async fn wrong_objects_in_a_cache_are_fetched_anew() {
     let site = wrong_slices::site_with_large_files(4);
-    for (ignores_no_cache, ignores_queries) in [(true, false), (false, true)] {
-        let cache = Arc::new(PoisonedCache { files: files_of(&site), ignores_no_cache, ignores_queries });
-        let tree = wrong_slices::open_through(&site, cache, "http://cache:1").await.unwrap();
+    for (wrong, obeys_no_cache) in WRONG.into_iter().flat_map(|wrong| [(wrong, false), (wrong, true)]) {
+        let what = format!("{wrong:?}, {}", if obeys_no_cache { "Cache-Control" } else { "queries" });
+        let cache = Arc::new(PoisonedCache { files: files_of(&site), wrong, obeys_no_cache });
+        let tree =
+            wrong_slices::open_through(&site, cache.clone(), "http://cache:1").await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let begun = Instant::now();
         for number in 0..4 {
-            assert!(wrong_slices::read(&tree, number).await.unwrap() == wrong_slices::content(number), "file {number}");
+            let bytes = wrong_slices::read(&tree, number).await.unwrap_or_else(|error| panic!("{what}, file {number}: {error}"));
+            assert!(bytes == wrong_slices::content(number), "{what}, file {number}");
+        }
+        // The replica is not at fault, unless only a hash shows the wrong bytes.
+        assert!(matches!(wrong, Wrong::Bytes | Wrong::Longer) || tree.counters().lies == 0, "{what}: {:?}", tree.counters());
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}: {:?}", begun.elapsed());
+
+        let make = move |_: &str, _: Duration| Arc::clone(&cache) as Arc<dyn HttpTransport>;
+        let options = HttpOptions { proxies: vec!["http://cache:1".into()], transport: Some(Arc::new(make)), ..HttpOptions::default() };
+        let files = DatabaseFiles::new("http://store/", site.name.hostid(), &options).unwrap();
+        let (_, view) = files.manifest().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        for segment in view.segments() {
+            let whole = 0..segment.len;
+            let is_anew = matches!(wrong, Wrong::Bytes);
+            assert!(files.read(&segment, &whole, is_anew).await.unwrap() == files_of(&site)[&segment.path], "{what}: {}", segment.path);
         }
     }
 }

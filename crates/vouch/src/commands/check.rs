@@ -1,3 +1,4 @@
+mod bucket;
 mod configured; // What the configuration names.
 
 use std::ffi::OsString;
@@ -26,11 +27,14 @@ use crate::{config, output};
 #[command(
     after_help = "Examples:\n  vouch check                               this machine and its daemons\n  vouch check @pub.example.org,HOSTID       a tree, from here\n  \
                   vouch check /software                     a mount\n  vouch check /var/lib/vouch/export         an export, by its state directory\n  \
-                  vouch check --keytab /etc/krb5.keytab     a keytab of an export\n  vouch check --user alice                  a user of an export\n\n\
-                  Exit codes: 0 no problem found; 1 a problem was found; 2 invalid command line; 4 a target does not exist. docs/troubleshooting.md lists all faults by name."
+                  vouch check --keytab /etc/krb5.keytab     a keytab of an export\n  vouch check --user alice                  a user of an export\n  \
+                  vouch check s3://BUCKET/PREFIX            whether publishers can share a bucket\n\n\
+                  In a bucket, eight writers race for each of ten objects, which are deleted.\n\n\
+                  Exit codes: 0 no problem found, or a bucket is fit; 1 a problem was found, or a bucket is unfit; 2 invalid command line; 3 there is no such bucket; \
+                  4 a target does not exist; 5 a bucket's server refuses the credentials; 6 it does not answer. docs/troubleshooting.md lists all faults by name."
 )]
 pub(crate) struct Args {
-    /// A tree by its name or short name, a mount point, or the state directory of an export or a client.
+    /// A tree by its name or short name, a mount point, the state directory of an export or a client, or s3://BUCKET/PREFIX.
     #[arg(value_name = "TARGET")]
     targets: Vec<OsString>,
     /// Check that this keytab has a key of the service nfs.
@@ -50,6 +54,7 @@ pub(crate) struct Args {
 }
 
 enum Target {
+    Bucket(String),
     Tree(TreePath),
     Mount(PathBuf),
     Export(PathBuf),
@@ -60,7 +65,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let targets = args.targets.iter().map(Target::parse).collect::<Outcome<Vec<_>>>()?;
     let machine = MachineStatus::read()?;
     let mut check = Check { args: &args, settings: args.client.settings(), machine: &machine, findings: Findings::default() };
-    check_machine(&check.settings, &mut check.findings);
+    // Then the exit code speaks of the buckets alone.
+    let is_machine_concerned = targets.is_empty() || !targets.iter().all(|target| matches!(target, Target::Bucket(_)));
+    if is_machine_concerned {
+        check_machine(&check.settings, &mut check.findings);
+    }
     if let Some(keytab) = &args.keytab {
         check.findings.add(check_keytab(keytab));
     }
@@ -90,6 +99,7 @@ struct Check<'a> {
 impl Check<'_> {
     fn target(&mut self, target: &Target) -> Outcome {
         match target {
+            Target::Bucket(address) => self.findings.add(bucket::check(address)?),
             Target::Tree(name) => self.tree(&name.name, self.args.client.tree_options(&name.name))?,
             Target::Mount(point) => self.mount(point)?,
             Target::Export(state) => check_export(state, self.machine, &mut self.findings),
@@ -168,6 +178,9 @@ fn with_slash(url: &str) -> String {
 
 impl Target {
     fn parse(text: &OsString) -> Outcome<Self> {
+        if text.as_bytes().starts_with(b"s3://") {
+            return Ok(Target::Bucket(text.to_string_lossy().into_owned()));
+        }
         let is_short_name = text.to_str().is_some_and(|text| config::loaded().tree(text).is_some());
         if text.as_bytes().starts_with(b"@") || is_short_name {
             return Ok(Target::Tree(TreePath::parse(text)?));

@@ -68,6 +68,9 @@ pub(crate) struct Args {
     /// Let HTML files of the tree run scripts. They then act as pages of the gateway's host.
     #[arg(long)]
     allow_scripts: bool,
+    /// List also directories that have an index.html, instead of showing this file.
+    #[arg(long)]
+    no_index: bool,
     /// Sandbox: Landlock restricts writing to the cache and state directories, and reading to
     /// system files.
     #[arg(long, value_name = "MODE", default_value = "best-effort")]
@@ -135,6 +138,7 @@ fn options(args: &Args) -> GatewayOptions {
         // A path may need several operations of the client.
         deadline: args.client.timeout().saturating_mul(2),
         allows_scripts: args.allow_scripts,
+        shows_index: !args.no_index,
     }
 }
 

@@ -101,7 +101,7 @@ pub(crate) struct Args {
     /// Compression level of zstd; 0 stores data uncompressed.
     #[arg(long, value_name = "LEVEL", default_value_t = LEVEL_DEFAULT, value_parser = clap::value_parser!(i32).range(0..=19))]
     level: i32,
-    /// Length of new packs. 1M suits web caches, which keep whole small files.
+    /// Length of new packs. 448K suits web caches, which keep whole small files.
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse_pack_len)]
     pack_size: u32,
     /// Threads; the default is one for each core.

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Do not free the space of dropped revisions; `vouch gc` does it later.
     #[arg(long)]
     no_gc: bool,
-    /// Length of new packs. 1M suits web caches, which keep whole small files.
+    /// Length of new packs. 448K suits web caches, which keep whole small files.
     #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse_pack_len)]
     pack_size: u32,
     /// Most bytes requested and not yet received.

@@ -96,6 +96,17 @@ fn change(site: &TestSite, round: u64) {
 }
 
 #[test]
+fn check_tells_whether_a_bucket_is_fit() {
+    let Some(bucket) = BucketSite::new() else { return };
+    let checked = bucket.site.run(["check", DB]);
+    let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success() && text.contains("fit: of eight writers, one won"), "{checked:?}");
+    assert!(!bucket.site.path("objects/trees/group").exists() && !text.contains("/dev/fuse"), "{text}");
+    let missing = bucket.site.run(["check", "s3://no-such-bucket/x"]);
+    assert_eq!(missing.status.code(), Some(3), "{missing:?}");
+}
+
+#[test]
 fn bucket_is_published_served_pulled_and_read_by_its_url() {
     let Some(bucket) = BucketSite::new() else { return };
     let site = &bucket.site;

@@ -42,6 +42,42 @@ fn curl_and_wget_resume_downloads() {
     assert_eq!(std::fs::read(site.path("copy/dir/numbers")).expect("a copy"), std::fs::read(site.path("src/dir/numbers")).expect("a file"));
 }
 
+#[test]
+fn pip_installs_from_a_published_index() {
+    let has_pip = Command::new("python3").args(["-m", "pip", "--version"]).output().is_ok_and(|output| output.status.success());
+    if !is_available("pip", has_pip) {
+        return;
+    }
+    let site = TestSite::new();
+    let wheel = "vouch_sample-1.0-py3-none-any.whl";
+    let make = format!(
+        "import os, zipfile\nos.makedirs('src/files')\nwith zipfile.ZipFile('src/files/{wheel}', 'w') as z:\n \
+         z.writestr('vouch_sample.py', 'version = 1')\n \
+         z.writestr('vouch_sample-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: vouch-sample\\nVersion: 1.0\\n')\n \
+         z.writestr('vouch_sample-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n \
+         z.writestr('vouch_sample-1.0.dist-info/RECORD', '')\n"
+    );
+    run(&site, "python3", &["-c", &make]);
+    site.write("src/simple/index.html", "<a href=\"vouch-sample/\">vouch-sample</a>");
+    site.write("src/simple/vouch-sample/index.html", format!("<a href=\"../../files/{wheel}\">{wheel}</a>"));
+    site.write("src/index.html", "<p>The site</p>");
+    site.publish();
+    let _replica = site.serve();
+    let gateway = Gateway::start(&site, &[]);
+    let index = gateway.url("/simple/");
+    let pip = ["-m", "pip", "--isolated", "--no-cache-dir", "--disable-pip-version-check"];
+    run(&site, "python3", &[&pip[..], &["install", "-q", "--no-deps", "--target", "got", "--index-url", &index, "vouch-sample"]].concat());
+    assert_eq!(std::fs::read_to_string(site.path("got/vouch_sample.py")).expect("the module"), "version = 1");
+
+    assert_eq!(gateway.get("/").text(), "<p>The site</p>");
+    assert_eq!(gateway.get("/simple").status, 302);
+    assert!(gateway.get("/?format=html").text().contains("index.html"), "a listing, by request");
+    assert!(gateway.request("GET", "/", &[("Accept", "application/json")]).text().contains("\"entries\""));
+    assert!(gateway.get("/files/").text().contains(wheel), "a listing, without an index");
+    let listing = Gateway::start(&site, &["--no-index"]);
+    assert!(listing.get("/").text().contains("index.html"));
+}
+
 fn package(site: &TestSite, version: &str) {
     let control = format!(
         "Package: vouch-sample\nVersion: {version}\nArchitecture: all\nMaintainer: The Vouch authors <nobody@example.org>\nDescription: sample\n"
@@ -105,6 +141,18 @@ fn apt_updates_and_installs_from_a_published_repository() {
     if is_root() {
         assert_eq!(installed().expect("the package's file"), "1.0");
     }
+    let said = apt(&["update"]);
+    assert!(said.contains("Hit:") && !said.contains("Get:"), "apt gets 304: {said}");
+    let deb = "vouch-sample_1.0_all.deb";
+    let date = gateway.get(&format!("/debian/pool/{deb}")).header("last-modified").to_owned();
+    let kept = std::fs::read(site.path("src/debian/pool").join(deb)).expect("the package")[..200].to_vec();
+    let partial = format!("root/var/cache/apt/archives/partial/{deb}");
+    site.write(&partial, kept);
+    let _ = std::fs::remove_file(site.path("root/var/cache/apt/archives").join(deb));
+    let partial = std::fs::File::options().write(true).open(site.path(&partial)).expect("a file");
+    partial.set_modified(httpdate::parse_http_date(&date).expect("a date")).expect("its time");
+    let said = apt(&["install", "-y", "--reinstall", "--download-only", "-o", "Debug::Acquire::http=true", "vouch-sample"]);
+    assert!(said.contains("206 Partial Content"), "apt resumes: {said}");
 
     package(&site, "2.0");
     site.publish();
