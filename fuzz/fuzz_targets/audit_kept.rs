@@ -6,11 +6,11 @@
 use libfuzzer_sys::fuzz_target;
 use vouch_audit::trail::{Index, LostCount, Segment, SegmentFile, Term, segments};
 
-#[path = "../../crates/daemon/src/audit_trail/configuration_text.rs"]
+#[path = "../../crates/base/daemon/src/audit_trail/configuration_text.rs"]
 mod configuration_text;
-#[path = "../../crates/audit-pipeline/src/send/place.rs"]
+#[path = "../../crates/audit/pipeline/src/send/place.rs"]
 mod place;
-#[path = "../../crates/export/src/audit/names/moved_paths/table.rs"]
+#[path = "../../crates/export/service/src/audit/names/moved_paths/table.rs"]
 mod table;
 
 /// The index's header matches an 8-byte segment.

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/export/src/lease/record.rs"]
+#[path = "../../crates/export/service/src/lease/record.rs"]
 mod record;
 
 use record::LeaseRecord;

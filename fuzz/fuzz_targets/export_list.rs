@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/export/src/exports/syntax/mod.rs"]
+#[path = "../../crates/export/service/src/exports/syntax/mod.rs"]
 mod exports;
 
 fuzz_target!(|input: &[u8]| {

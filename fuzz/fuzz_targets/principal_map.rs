@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/export/src/identity/principal_map.rs"]
+#[path = "../../crates/export/service/src/identity/principal_map.rs"]
 mod principal_map;
 
 fuzz_target!(|input: &[u8]| {

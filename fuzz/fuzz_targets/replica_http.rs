@@ -8,7 +8,7 @@ mod limits {
     pub(crate) const HEAD_LEN_MAX: usize = 8 * 1024;
 }
 
-#[path = "../../crates/replica/src/http/head.rs"]
+#[path = "../../crates/tree/replica/src/http/head.rs"]
 mod head;
 
 fuzz_target!(|input: &[u8]| {

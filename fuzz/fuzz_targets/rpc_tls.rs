@@ -12,7 +12,7 @@ use vouch_rpc_tls::{
     CertificateDer, ClientConfig, HEADER_LEN, Handshake, PeerCertificate, RECORD_LEN_MAX, ServerConfig, Session, Step, TAIL_LEN,
 };
 
-#[path = "../../crates/export/src/tls/certificate_map.rs"]
+#[path = "../../crates/export/service/src/tls/certificate_map.rs"]
 mod certificate_map;
 
 fn configs() -> &'static (Arc<ServerConfig>, Arc<ClientConfig>) {
