@@ -1,17 +1,9 @@
 //! The small files of an audit trail: moved paths, lost-record count, policy in force, index and
 //! send position. Arbitrary bytes must parse or be rejected, and parsed values must round-trip.
 #![no_main]
-#![allow(dead_code, unreachable_pub)]
 
 use libfuzzer_sys::fuzz_target;
 use vouch_audit::trail::{Index, LostCount, Segment, SegmentFile, Term, segments};
-
-#[path = "../../crates/base/daemon/src/audit_trail/configuration_text.rs"]
-mod configuration_text;
-#[path = "../../crates/audit/pipeline/src/send/place.rs"]
-mod place;
-#[path = "../../crates/export/service/src/audit/names/moved_paths/table.rs"]
-mod table;
 
 /// The index's header matches an 8-byte segment.
 fn index(bytes: &[u8]) {
@@ -39,10 +31,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((kind, bytes)) = input.split_first() else { return };
     let text = String::from_utf8_lossy(bytes);
     match kind % 5 {
-        0 => {
-            let table = table::Table::parse(&text);
-            assert_eq!(table::Table::parse(&table.text()), table);
-        }
+        0 => vouch_export::fuzzing::moved_paths(&text),
         1 => {
             // A file with a valid checksum.
             let mut rest = bytes.to_vec();
@@ -52,17 +41,8 @@ fuzz_target!(|input: &[u8]| {
             let again = LostCount::decode(&lost.encode()).expect("the encoded form decodes");
             assert_eq!((again.count(1), &again), (lost.count(1), &lost));
         }
-        2 => {
-            if let Some(standing) = configuration_text::Configuration::parse(bytes) {
-                assert!(configuration_text::Configuration::parse(&standing.text()).is_some(), "the encoded form decodes");
-            }
-        }
+        2 => vouch_daemon::fuzzing::trail_configuration(bytes),
         3 => index(bytes),
-        _ => {
-            if let Ok(known) = place::parse(&text, None) {
-                assert_eq!(place::parse(&place::text(known, "aa"), Some("aa")), Ok(known));
-                assert_eq!(place::parse(&place::text(known, "aa"), Some("bb")), Err(place::Unreadable::OfAnother));
-            }
-        }
+        _ => vouch_audit_pipeline::fuzzing::send_place(&text),
     }
 });

@@ -1,7 +1,6 @@
 //! TLS sessions of exports: certificates and their map, messages of a handshake, and records that
 //! an attacker cuts, alters and repeats. The server accepts only a beginning of the client's data.
 #![no_main]
-#![allow(dead_code, unreachable_pub)]
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,9 +10,6 @@ use vouch_rpc_tls::credentials::{ClientFiles, ServerCredentials, ServerFiles, cl
 use vouch_rpc_tls::{
     CertificateDer, ClientConfig, HEADER_LEN, Handshake, PeerCertificate, RECORD_LEN_MAX, ServerConfig, Session, Step, TAIL_LEN,
 };
-
-#[path = "../../crates/export/service/src/tls/certificate_map.rs"]
-mod certificate_map;
 
 fn configs() -> &'static (Arc<ServerConfig>, Arc<ClientConfig>) {
     static CONFIGS: OnceLock<(Arc<ServerConfig>, Arc<ClientConfig>)> = OnceLock::new();
@@ -116,7 +112,7 @@ fuzz_target!(|input: &[u8]| {
                 };
             }
         }
-        2 => drop(std::str::from_utf8(input).map(certificate_map::CertificateMap::parse)),
+        2 => drop(std::str::from_utf8(input).map(vouch_export::fuzzing::certificate_map)),
         _ => attack(input),
     }
 });

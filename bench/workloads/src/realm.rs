@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::OrExit as _;
+use vouch_testkit::kdc;
 
-#[path = "../../../crates/command/vouch/tests/kerberos/kdc.rs"]
-mod kdc;
+use crate::OrExit as _;
 
 /// Principal of the servers, as a host-based service name.
 pub const HOST_BASED: &str = "nfs@localhost";

@@ -22,6 +22,8 @@ pub mod broker;
 mod channel;
 mod clock;
 mod faults;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod hostlist;
 pub mod limits;
 pub mod names;

@@ -9,6 +9,8 @@
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod kernel_events;
 pub mod record_text;
 pub mod report;

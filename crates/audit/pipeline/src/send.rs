@@ -3,7 +3,7 @@
 mod connection;
 mod delivery_error;
 mod nats;
-mod place;
+pub(crate) mod place;
 mod position;
 mod target;
 mod tls;

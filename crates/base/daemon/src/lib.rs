@@ -25,6 +25,8 @@
 pub mod audit_trail;
 pub mod exposition;
 pub mod failure;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod interrupt;
 pub mod listener;
 pub mod log_output;

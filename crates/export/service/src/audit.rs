@@ -1,7 +1,7 @@
 //! Connects the engine's observations, refusals and administrative acts to `vouch_audit`.
 
 mod ended_state;
-mod names;
+pub(crate) mod names;
 mod operation;
 mod refusals;
 mod replica_faults;

@@ -28,6 +28,8 @@ mod config;
 mod driver;
 mod error;
 mod exports;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gss;
 mod hosts;
 mod identity;

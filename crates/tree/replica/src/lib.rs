@@ -22,6 +22,8 @@ mod answer;
 mod connection;
 mod counters;
 mod damage;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 #[cfg(test)]
 mod golden;
 mod http;

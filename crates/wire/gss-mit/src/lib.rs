@@ -12,9 +12,6 @@ mod error;
 mod ffi;
 mod initiator;
 #[cfg(test)]
-#[path = "../../../command/vouch/tests/kerberos/kdc.rs"]
-mod kdc;
-#[cfg(test)]
 mod tests;
 mod ticket;
 

@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 use vouch_rpcsec_gss::{Accept, Acceptor as _, InitStep, Initiator as _};
 
 use crate::ffi::{Gss, Opened};
-use crate::kdc::Kdc;
 use crate::ticket::tests::token_for;
 use crate::ticket::{Request, subkey};
 use crate::{ClientSource, MitAcceptor, MitInitiator, check_keytab};
+use vouch_testkit::kdc::Kdc;
 
 const CHILD: &str = "VOUCH_TEST_GETS_TICKETS";
 const SERVICE: &str = "nfs/localhost";

@@ -3,14 +3,14 @@
 use vouch_audit::trail::{ChainTag, Position};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unreadable {
+pub(crate) enum Unreadable {
     OfAnother,
     Nothing,
 }
 
-pub(super) type Sent = (Position, Option<ChainTag>);
+pub(crate) type Sent = (Position, Option<ChainTag>);
 
-pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable> {
+pub(crate) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable> {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let numbers: Vec<u64> = words.iter().take(3).map_while(|word| word.parse().ok()).collect();
     let tag = words.get(4).map(|word| u64::from_str_radix(word, 16).ok().filter(|_| word.len() == 16).map(u64::to_be_bytes));
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable>
     }
 }
 
-pub(super) fn text((place, tag): Sent, trail: &str) -> String {
+pub(crate) fn text((place, tag): Sent, trail: &str) -> String {
     let tag = tag.map_or_else(String::new, |tag| format!(" {:016x}", u64::from_be_bytes(tag)));
     format!("{} {} {} {trail}{tag}\n", place.segment, place.offset, place.next_seq)
 }

@@ -3,7 +3,7 @@
 use vouch_audit::trail::Retention;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Configuration {
+pub(crate) struct Configuration {
     pub(super) strictness: u8,
     /// Higher means later durability.
     pub(super) lateness: (u8, u128),
@@ -49,7 +49,7 @@ impl Kept {
 }
 
 impl Configuration {
-    pub(super) fn parse(text: &[u8]) -> Option<Configuration> {
+    pub(crate) fn parse(text: &[u8]) -> Option<Configuration> {
         let (head, rest) = cut(text, b"\n")?;
         let (deny, rest) = cut(rest, b"\n\n")?;
         let (head, deny) = (std::str::from_utf8(head).ok()?, std::str::from_utf8(deny).ok()?);
@@ -67,7 +67,7 @@ impl Configuration {
         })
     }
 
-    pub(super) fn text(&self) -> Vec<u8> {
+    pub(crate) fn text(&self) -> Vec<u8> {
         let (kind, late) = self.lateness;
         let rules = self.rules.as_deref().unwrap_or_default();
         let mut head = format!("{} {kind} {late} {} {}", self.strictness, u8::from(self.rules.is_some()), self.kept.write());

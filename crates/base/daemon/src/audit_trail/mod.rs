@@ -1,6 +1,6 @@
 mod active_rules;
 mod configuration;
-mod configuration_text;
+pub(crate) mod configuration_text;
 mod key_watch;
 pub mod metrics;
 mod refusal_limit;

@@ -209,7 +209,7 @@ fn follow_continues_over_segment_ends() {
 #[test]
 fn search_finds_imported_kernel_audit_events() {
     let world = with_trail();
-    world.write("audit.log", include_bytes!("../../../../../audit/audit/src/host/recorded.log"));
+    world.write("audit.log", include_bytes!("../../../../audit/audit/src/host/recorded.log"));
     world.run_ok(["audit", "keygen", "host"]);
     world.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
     world.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
@@ -227,7 +227,7 @@ fn search_finds_imported_kernel_audit_events() {
 #[test]
 fn kernel_audit_import_survives_log_rotation_and_clock_change() {
     let world = TestSite::new();
-    let recorded = include_str!("../../../../../audit/audit/src/host/recorded.log");
+    let recorded = include_str!("../../../../audit/audit/src/host/recorded.log");
     let at = |first_digits: &str| recorded.replace("audit(17", &format!("audit({first_digits}"));
     let take = || world.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
     let count = |class| world.run_ok(["audit", "search", "host", "--class", class, "--count"]);

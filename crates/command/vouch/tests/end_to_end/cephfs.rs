@@ -5,8 +5,8 @@ use vouch_nfs4::{Status, Verifier};
 use vouch_nfs4_client::{Config, Identity, Lock, OpenFile, Plain};
 use vouch_oncrpc::AuthSys;
 
-use crate::cephfs_cluster::{Cluster, Mounted, PROGRAMS};
 use crate::prelude::*;
+use vouch_testkit::cephfs_cluster::{Cluster, Mounted, PROGRAMS};
 
 /// `None` if the test is skipped.
 pub(crate) fn cluster() -> Option<Cluster> {

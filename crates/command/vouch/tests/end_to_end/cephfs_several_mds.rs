@@ -8,10 +8,10 @@ use vouch_nfs4::Filehandle;
 use vouch_nfs4_client::OpenFile;
 
 use crate::cephfs::{cluster, connect_without_reclaim};
-use crate::cephfs_cluster::Cluster;
 use crate::prelude::*;
 use held::Held;
 use load::Load;
+use vouch_testkit::cephfs_cluster::Cluster;
 
 /// Each with the rank of its MDS.
 const DIRECTORIES: [(&str, &str); 3] = [("first", "0"), ("second", "1"), ("apart", "0")];

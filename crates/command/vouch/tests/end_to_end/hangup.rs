@@ -1,7 +1,7 @@
 //! SIGHUP to each daemon, as logrotate(8) sends it.
 
-use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 #[test]
 fn daemons_survive_hangup_and_write_to_a_new_log_file() {

@@ -7,8 +7,8 @@ use vouch_nfs4::{Bitmap, Status, Verifier};
 use vouch_nfs4_client::{Config, Identity, Lock, OpenFile, Plain};
 use vouch_oncrpc::AuthSys;
 
-use crate::moving_address::MovingAddress;
 use crate::prelude::*;
+use vouch_testkit::moving_address::MovingAddress;
 
 /// Starts a head with its own state. `source` is a tree's name or database.
 pub(crate) fn start_head(world: &TestSite, state: &str, source: &str, more: &[&str]) -> Export {

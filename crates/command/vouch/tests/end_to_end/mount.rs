@@ -98,7 +98,7 @@ fn umount_names_what_keeps_the_mount() {
     }
     let Some(Mounted { world, mut mount, replica: _replica }) = Mounted::new(&[]) else { return };
     let holder = Command::new("unshare").args(["--mount", "sleep", "600"]).spawn().expect("a tool of every system");
-    let mut holder = crate::kill_on_drop::KillOnDrop(holder);
+    let mut holder = vouch_testkit::kill_on_drop::KillOnDrop(holder);
     let own = fs::read_link("/proc/self/ns/mnt").expect("a namespace");
     assert!(eventually(Duration::from_secs(20), || {
         fs::read_link(format!("/proc/{}/ns/mnt", holder.id())).is_ok_and(|other| other != own)

@@ -14,7 +14,7 @@ use vouch_nfs4::Verifier;
 use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
-pub(crate) use crate::kill_on_drop::KillOnDrop;
+pub(crate) use vouch_testkit::kill_on_drop::KillOnDrop;
 
 pub(crate) struct TestSite {
     dir: TempDir,

@@ -5,8 +5,8 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 const SHORT: [&str; 10] = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4", "--json"];
 

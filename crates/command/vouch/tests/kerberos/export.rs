@@ -9,8 +9,8 @@ use vouch_audit::keys::Ratchet;
 use vouch_audit::record::Class;
 use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key, entries};
 
-use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 pub(crate) struct Export {
     child: KillOnDrop,

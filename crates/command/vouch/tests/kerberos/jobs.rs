@@ -15,9 +15,9 @@ use vouch_nfs4_client::{Client, Error};
 use vouch_rpcsec_gss::Service;
 
 use crate::export::{Export, ServerOptions};
-use crate::kdc::Kdc;
 use crate::own_client;
 use site::{Site, wait_until};
+use vouch_testkit::kdc::Kdc;
 
 pub(crate) const SECONDS: &str = "VOUCH_TEST_SECONDS";
 const NAMESPACES: &str = "VOUCH_TEST_JOBS_NAMESPACES";

@@ -11,15 +11,8 @@ mod documented;
 mod export;
 mod forged_messages;
 mod jobs;
-mod kdc;
-#[path = "../end_to_end/kill_on_drop.rs"]
-mod kill_on_drop;
-mod ldap;
 #[path = "../end_to_end/lock_holder.rs"]
 mod lock_holder;
-#[path = "../end_to_end/moving_address.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod moving_address;
 mod nat;
 mod over_tls;
 mod own_client;

@@ -10,9 +10,9 @@ use vouch_nfs4::op::{ShareAccess, StableHow};
 use vouch_nfs4_client::{Client, Config, GssProtection, establish};
 
 use crate::bit_flips::ProtectedPart;
-use crate::kdc::ENCTYPES;
 use crate::prelude::*;
 use crate::relay::{Relay, last_record};
+use vouch_testkit::kdc::ENCTYPES;
 
 const SERVICE: &str = "nfs/localhost";
 pub(crate) const HOST: &str = "VOUCH_TEST_HOST";

@@ -13,8 +13,8 @@ pub(crate) use vouch_rpcsec_gss::Service;
 pub(crate) use vouch_xdr::Writer;
 
 pub(crate) use crate::export::{Export, ServerOptions};
-pub(crate) use crate::kdc::{self, Kdc, REALM};
 pub(crate) use crate::own_client::realm;
+pub(crate) use vouch_testkit::kdc::{self, Kdc, REALM};
 
 /// A root file system of `script/install-needs`, of the suite that VOUCH_PEERS_SUITE names.
 pub(crate) fn peers_root(name: &str) -> String {

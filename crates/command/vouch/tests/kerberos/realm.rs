@@ -1,5 +1,5 @@
-use crate::kdc::{Client, ENCTYPES};
 use crate::prelude::*;
+use vouch_testkit::kdc::{Client, ENCTYPES};
 
 fn output(mut command: Command) -> (bool, String) {
     let out = command.output().expect("the file exists");

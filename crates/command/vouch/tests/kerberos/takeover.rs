@@ -1,9 +1,9 @@
 //! Two heads with one keytab: clients reclaim after a takeover, under each Kerberos service.
 
 use crate::lock_holder::LockHolder;
-use crate::moving_address::MovingAddress;
 use crate::own_client::{SERVICES, assert_success, client, client_command, config, report_ready, when_ready};
 use crate::prelude::*;
+use vouch_testkit::moving_address::MovingAddress;
 
 #[test]
 fn clients_reclaim_after_takeover_under_each_service() {

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::cephfs_cluster::{Cluster, PROGRAMS};
 use crate::guest::{Guest, Network, has_program, skip, work};
+use vouch_testkit::cephfs_cluster::{Cluster, PROGRAMS};
 
 #[test]
 fn ordinary_tools_work_over_kernel_client_of_cephfs() {

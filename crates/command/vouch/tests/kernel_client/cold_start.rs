@@ -4,8 +4,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::guest::{Guest, Network, skip};
-use crate::kill_on_drop::KillOnDrop;
 use crate::test_site::{TestSite, eventually, free_port};
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 const DIRECTORIES: usize = 31;
 const FILES: usize = 620;

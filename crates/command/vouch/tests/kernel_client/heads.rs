@@ -4,8 +4,8 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::guest::{Guest, Network};
-use crate::moving_address::MovingAddress;
 use crate::test_site::{Export, TestSite, free_port};
+use vouch_testkit::moving_address::MovingAddress;
 
 /// Bytes of `large`.
 pub(crate) const LARGE_LEN: usize = 24 << 20;

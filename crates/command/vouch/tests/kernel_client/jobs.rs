@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::guest::{self, Guest, Network};
-use crate::kdc::{Client, Kdc, REALM};
 use crate::kerberos::{ENCTYPES, has_gssd};
-use crate::kill_on_drop::KillOnDrop;
-use crate::ldap::LdapRealm;
 use crate::memory::GuestMemory;
 use crate::server::{Server, ServerOptions};
+use vouch_testkit::kdc::{Client, Kdc, REALM};
+use vouch_testkit::kill_on_drop::KillOnDrop;
+use vouch_testkit::ldap::LdapRealm;
 
 pub(crate) const BROKER: &str = "vouch-jobs/server.vouch.test";
 pub(crate) const SERVICE: &str = "nfs/server.vouch.test";

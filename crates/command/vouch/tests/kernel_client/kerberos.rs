@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::guest::{self, Guest, Network};
-use crate::kdc::{Client, Kdc};
 use crate::server::{Server, ServerOptions};
 use crate::tls::{Certificates, has_tlshd};
+use vouch_testkit::kdc::{Client, Kdc};
 
 /// Linux 6.1 lacks the encryption types of RFC 8009.
 pub(crate) const ENCTYPES: &str = "aes256-cts-hmac-sha1-96 aes128-cts-hmac-sha1-96";

@@ -5,12 +5,12 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use crate::guest::{self, Guest, Network};
 use crate::jobs::{BROKER, Broker, JOB_USER, SERVICE};
-use crate::kdc::Client;
 use crate::kerberos::{ENCTYPES, has_gssd};
-use crate::ldap::LdapRealm;
 use crate::memory::GuestMemory;
 use crate::moved_clock::MovedClock;
 use crate::server::{Server, ServerOptions};
+use vouch_testkit::kdc::Client;
+use vouch_testkit::ldap::LdapRealm;
 
 const HOUR_S: u64 = 3600;
 const TICKET_S: u64 = 12 * HOUR_S;

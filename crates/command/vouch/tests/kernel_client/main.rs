@@ -2,27 +2,16 @@
 //! directory and guests.
 
 mod cephfs;
-#[path = "../../../../../export/vfs-posix/tests/file_systems/cephfs_cluster.rs"]
-mod cephfs_cluster;
 mod cold_start;
 mod export_files;
 mod failover;
 mod guest;
 mod heads;
 mod jobs;
-#[path = "../kerberos/kdc.rs"]
-mod kdc;
 mod kerberos;
-#[path = "../end_to_end/kill_on_drop.rs"]
-mod kill_on_drop;
-#[path = "../kerberos/ldap.rs"]
-mod ldap;
 mod long_job;
 mod memory;
 mod moved_clock;
-#[path = "../end_to_end/moving_address.rs"]
-#[allow(dead_code, reason = "tests without a guest use the rest")]
-mod moving_address;
 mod pnfs;
 #[path = "../end_to_end/prelude.rs"]
 #[allow(unused_imports, reason = "tests without a guest use the rest")]

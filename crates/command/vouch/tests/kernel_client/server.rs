@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::export_files::ExportFiles;
 use crate::guest::Network;
-use crate::kill_on_drop::KillOnDrop;
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 pub(crate) struct Server {
     files: ExportFiles,

@@ -1,7 +1,7 @@
 //! Each file is stored with its directory and name, so a renamed directory moves all files below
 //! it. An unknown name costs one file system call.
 
-mod moved_paths;
+pub(crate) mod moved_paths;
 mod name_changes;
 mod node;
 mod stamps;

@@ -6,7 +6,7 @@ mod mapper;
 mod names;
 mod nss;
 mod nsswitch;
-mod principal_map;
+pub(crate) mod principal_map;
 mod service;
 mod would_wait;
 

@@ -24,7 +24,7 @@ mod fence;
 mod guarded_disk;
 mod kill_timer;
 mod machine;
-mod record;
+pub(crate) mod record;
 mod renewal;
 mod serving_right;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! RPC-with-TLS (RFC 9289). Workers run handshakes between their other work, at most half of the
 //! time when other clients wait. Sealing happens under the lock of a connection's output.
 
-mod certificate_map;
+pub(crate) mod certificate_map;
 mod handshake;
 mod kernel;
 mod output;

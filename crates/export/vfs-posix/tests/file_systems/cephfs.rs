@@ -6,9 +6,9 @@ use std::sync::Arc;
 use vouch_vfs::{AccessOverride, Blocking, Caller, Error, FileId, FileSystem, OpenAccess, ReadInto};
 use vouch_vfs_posix::{IdStore, Options, SnapshotFs, SnapshotOptions};
 
-use crate::cephfs_cluster::{Cluster, Mounted, PROGRAMS};
 use crate::rules::{check_but, check_rules, plain};
 use crate::world::{Short as _, alone, content, export, named, put, refused, run, with_names};
+use vouch_testkit::cephfs_cluster::{Cluster, Mounted, PROGRAMS};
 
 const EXCEPTIONS: [&str; 2] = [
     // CephFS stores no times before 1970.

@@ -2,7 +2,6 @@
 //! namespace.
 
 mod cephfs;
-mod cephfs_cluster;
 mod change;
 mod clones;
 mod cold;

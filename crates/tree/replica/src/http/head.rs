@@ -48,18 +48,18 @@ impl HeadReader {
 const END: &[u8] = b"\r\n\r\n";
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct RequestHead<'a> {
-    pub(super) method: Method,
-    pub(super) path: &'a str,
-    pub(super) is_persistent: bool,
-    pub(super) has_body: bool,
-    pub(super) range: Option<&'a str>,
-    pub(super) if_range: Option<&'a str>,
-    pub(super) if_none_match: Vec<&'a str>,
+pub(crate) struct RequestHead<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'a str,
+    pub(crate) is_persistent: bool,
+    pub(crate) has_body: bool,
+    pub(crate) range: Option<&'a str>,
+    pub(crate) if_range: Option<&'a str>,
+    pub(crate) if_none_match: Vec<&'a str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Method {
+pub(crate) enum Method {
     Get,
     Head,
     Other,
@@ -67,7 +67,7 @@ pub(super) enum Method {
 
 impl<'a> RequestHead<'a> {
     /// `None` if it is not HTTP/1.
-    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
         let mut request = httparse::Request::new(&mut fields);
         if !request.parse(bytes).ok()?.is_complete() {
@@ -103,13 +103,13 @@ impl<'a> RequestHead<'a> {
     }
 
     /// `If-None-Match` names the tag. RFC 9110 §13.1.2: weak comparison.
-    pub(super) fn has_current(&self, tag: &str) -> bool {
+    pub(crate) fn has_current(&self, tag: &str) -> bool {
         let names = |list: &str| list.split(',').map(str::trim).any(|found| found == "*" || found.trim_start_matches("W/") == tag);
         self.if_none_match.iter().any(|list| names(list))
     }
 
     /// Requested, and applicable to this content.
-    pub(super) fn range_of(&self, len: u64, tag: &str) -> RequestedRange {
+    pub(crate) fn range_of(&self, len: u64, tag: &str) -> RequestedRange {
         // RFC 9110 §13.1.5: strong comparison; a date never matches here.
         let is_of_this = self.if_range.is_none_or(|found| found == tag);
         match self.range {
@@ -120,7 +120,7 @@ impl<'a> RequestHead<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum RequestedRange {
+pub(crate) enum RequestedRange {
     Whole,
     Part(Range<u64>),
     Unsatisfiable,

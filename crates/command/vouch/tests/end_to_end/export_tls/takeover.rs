@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lock_holder::LockHolder;
-use crate::moving_address::MovingAddress;
+use vouch_testkit::moving_address::MovingAddress;
 
 fn start_head(world: &TestSite, head: &str, address: SocketAddr) -> KillOnDrop {
     let listen = address.to_string();

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::domain::{PASSWORD, inside_own, make_root, succeed, until};
-use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 const PORTS: [u16; 3] = [88, 389, 445];
 

@@ -6,8 +6,8 @@ use std::process::Child;
 
 use super::controller::{Controller, Naming};
 use super::{ENTERED, INSIDE, PORT, REFUSED, TARGET_NAME, WHERE, documented, member};
-use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 /// A root file system with Samba and adcli, by `script/install-needs samba-dc`.
 pub(super) static ROOT: LazyLock<String> = LazyLock::new(|| peers_root("samba"));

@@ -3,8 +3,8 @@
 
 use super::documented;
 use super::domain::{Domain, PASSWORD, make_root, succeed, until};
-use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 /// Its directories below those of the domain.
 pub(super) const NAME: &str = "member";

@@ -7,8 +7,8 @@ use vouch_nfs4_client::establish;
 
 use super::domain::{Domain, Export, succeed, succeed_with, until};
 use super::{TARGET, connect, documented, walk};
-use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 const DIRECTORY: &str = "VOUCH_TEST_DOMAIN_LOAD";
 const SERVICE: &str = "nfs/filer.ad.vouch.test";

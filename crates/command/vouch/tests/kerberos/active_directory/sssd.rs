@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::domain::{Domain, Options, succeed, until};
 use super::{documented, is_inside, run_in_namespaces};
-use crate::kill_on_drop::KillOnDrop;
 use crate::prelude::*;
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 /// A root file system with SSSD, by `script/install-needs sssd`.
 static ROOT: LazyLock<String> = LazyLock::new(|| peers_root("sssd"));

@@ -11,10 +11,10 @@ use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key, entries};
 use vouch_nfs4_client::{Client, Config, Error, Plain};
 use vouch_oncrpc::AuthSys;
 
-use crate::kdc::Directory;
-use crate::kill_on_drop::KillOnDrop;
-use crate::ldap::{ADMINISTRATOR, BASE, PASSWORD, change, wait_for};
 use crate::prelude::*;
+use vouch_testkit::kdc::Directory;
+use vouch_testkit::kill_on_drop::KillOnDrop;
+use vouch_testkit::ldap::{ADMINISTRATOR, BASE, PASSWORD, change, wait_for};
 
 pub(super) const USERS: u32 = 10_000;
 pub(super) const CROWDS: u32 = 10;

@@ -5,9 +5,9 @@ use std::path::Path;
 use super::site::{CROWD_LEN, Site, USERS, enters, has_directory, uid};
 use super::{STATED, assert_memberships, assert_users_are_found, owners, runtime, until_refused};
 use crate::documented;
-use crate::kill_on_drop::KillOnDrop;
-use crate::ldap::{BASE, wait_for};
 use crate::prelude::*;
+use vouch_testkit::kill_on_drop::KillOnDrop;
+use vouch_testkit::ldap::{BASE, wait_for};
 
 /// A root file system with SSSD, by `script/install-needs sssd`.
 static ROOT: LazyLock<String> = LazyLock::new(|| peers_root("sssd"));

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use vouch_audit::keys::Ratchet;
 use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key};
 
-use crate::kdc;
-use crate::ldap::LdapRealm;
+use vouch_testkit::kdc;
+use vouch_testkit::ldap::LdapRealm;
 
 pub(crate) struct Site {
     pub(crate) realm: LdapRealm,

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::worker::Service;
 use crate::export_files::ExportFiles;
 use crate::guest::Network;
-use crate::kill_on_drop::KillOnDrop;
 use crate::server::free_port;
+use vouch_testkit::kill_on_drop::KillOnDrop;
 
 pub(super) struct Pair {
     pub(super) files: ExportFiles,

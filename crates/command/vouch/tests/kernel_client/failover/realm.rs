@@ -1,9 +1,9 @@
 //! Kerberos for a pair and its guests: the heads have the same key, and each guest has a user.
 
 use crate::guest::{self, Guest, Network};
-use crate::kdc::{Client, Kdc, REALM};
 use crate::kerberos::{ENCTYPES, has_gssd};
 use crate::prelude::*;
+use vouch_testkit::kdc::{Client, Kdc, REALM};
 
 use super::pair::SetUp;
 

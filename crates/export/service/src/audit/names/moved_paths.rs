@@ -1,7 +1,7 @@
 //! Like a kernel watch, a watch on a directory follows the directory when it moves; it also applies
 //! to its old path. A file saves former paths. Above the limit, any file counts as moved.
 
-mod table;
+pub(crate) mod table;
 
 use std::io;
 use std::path::PathBuf;

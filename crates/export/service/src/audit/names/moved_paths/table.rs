@@ -4,12 +4,12 @@ use std::ops::Bound;
 use vouch_audit::rules::Rules;
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     pub(super) by_path: BTreeMap<Path, Vec<Path>>,
     pub(super) are_more: bool,
 }
 
-pub(super) type Path = Box<[u8]>;
+pub(crate) type Path = Box<[u8]>;
 
 impl Table {
     pub(super) fn any(&self) -> bool {
@@ -75,7 +75,7 @@ impl Table {
         self.by_path.retain(|_, former| !former.is_empty());
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let hex = |path: &[u8]| data_encoding::HEXLOWER.encode(path);
         let each = self.by_path.iter().flat_map(|(path, former)| former.iter().map(move |former| (path, former)));
         let mut lines: Vec<String> = each.map(|(path, former)| format!("{} {}\n", hex(path), hex(former))).collect();
@@ -85,7 +85,7 @@ impl Table {
         format!("{}{END}{}\n", lines.concat(), lines.len())
     }
 
-    pub(super) fn parse(text: &str) -> Table {
+    pub(crate) fn parse(text: &str) -> Table {
         let mut known = Table::default();
         let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
         let end = lines.pop().and_then(|line| line.strip_prefix(END)?.strip_suffix('\n')?.parse().ok());

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-pub(crate) struct MovingAddress {
-    pub(crate) address: SocketAddr,
+pub struct MovingAddress {
+    pub address: SocketAddr,
     relay: Arc<Relay>,
 }
 
@@ -24,7 +24,7 @@ struct Relay {
 impl MovingAddress {
     /// Moves to the next server, and back to the first one, whenever the servers have sent
     /// `bytes_per_move`.
-    pub(crate) fn start(listener: TcpListener, servers: Vec<SocketAddr>, bytes_per_move: u64) -> Self {
+    pub fn start(listener: TcpListener, servers: Vec<SocketAddr>, bytes_per_move: u64) -> Self {
         let address = listener.local_addr().expect("bound");
         let relay = Arc::new(Relay {
             servers: Mutex::new(servers),
@@ -39,16 +39,16 @@ impl MovingAddress {
         MovingAddress { address, relay }
     }
 
-    pub(crate) fn move_on(&self) {
+    pub fn move_on(&self) {
         self.relay.move_on();
     }
 
-    pub(crate) fn move_to(&self, server: SocketAddr) {
+    pub fn move_to(&self, server: SocketAddr) {
         *self.relay.servers.lock() = vec![server];
         self.move_on();
     }
 
-    pub(crate) fn moves(&self) -> usize {
+    pub fn moves(&self) -> usize {
         self.relay.moves.load(Ordering::SeqCst)
     }
 }

@@ -1,10 +1,8 @@
 //! A real MIT KDC for tests, with its realm in a temporary directory, on a random port. It is
 //! killed when dropped.
 //!
-//! Tests of several crates include this file by path. It needs the standard library, `tempfile` and
-//! the packages krb5-kdc, krb5-admin-server and krb5-user. It does not touch the system's Kerberos
-//! files: programs of the realm get [`Kdc::environment`].
-#![allow(dead_code, reason = "each test uses a part of it")]
+//! It needs the packages krb5-kdc, krb5-admin-server and krb5-user. It does not touch the system's
+//! Kerberos files: programs of the realm get [`Kdc::environment`].
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -15,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-pub(crate) const REALM: &str = "VOUCH.TEST";
+pub const REALM: &str = "VOUCH.TEST";
 
-pub(crate) const ENCTYPES: [&str; 4] =
+pub const ENCTYPES: [&str; 4] =
     ["aes128-cts-hmac-sha1-96", "aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128", "aes256-cts-hmac-sha384-192"];
 
-pub(crate) struct Kdc {
+pub struct Kdc {
     dir: TempDir,
     realm: &'static str,
     port: u16,
@@ -30,22 +28,22 @@ pub(crate) struct Kdc {
 
 /// An LDAP directory for the database of the realm, whose administrator may write everything.
 #[derive(Clone)]
-pub(crate) struct Directory {
-    pub(crate) url: String,
-    pub(crate) base: &'static str,
-    pub(crate) administrator: &'static str,
-    pub(crate) password: &'static str,
+pub struct Directory {
+    pub url: String,
+    pub base: &'static str,
+    pub administrator: &'static str,
+    pub password: &'static str,
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Client<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) kdc: IpAddr,
-    pub(crate) enctypes: &'a str,
-    pub(crate) clock_skew: u32,
-    pub(crate) more: &'a str,
-    pub(crate) realm: &'a str,
-    pub(crate) realms: &'a str,
+pub struct Client<'a> {
+    pub name: &'a str,
+    pub kdc: IpAddr,
+    pub enctypes: &'a str,
+    pub clock_skew: u32,
+    pub more: &'a str,
+    pub realm: &'a str,
+    pub realms: &'a str,
 }
 
 impl Default for Client<'_> {
@@ -56,20 +54,20 @@ impl Default for Client<'_> {
 
 impl Kdc {
     /// Without the packages prints a line that `script/test` counts, and returns `None`.
-    pub(crate) fn start() -> Option<Kdc> {
+    pub fn start() -> Option<Kdc> {
         Self::start_on(&[])
     }
 
-    pub(crate) fn start_on(addresses: &[IpAddr]) -> Option<Kdc> {
+    pub fn start_on(addresses: &[IpAddr]) -> Option<Kdc> {
         Self::start_realm(REALM, addresses)
     }
 
-    pub(crate) fn start_realm(realm: &'static str, addresses: &[IpAddr]) -> Option<Kdc> {
+    pub fn start_realm(realm: &'static str, addresses: &[IpAddr]) -> Option<Kdc> {
         Self::start_with(realm, addresses, None)
     }
 
     /// The same, with the realm's database in a directory: the LDAP back end.
-    pub(crate) fn start_with(realm: &'static str, addresses: &[IpAddr], directory: Option<Directory>) -> Option<Kdc> {
+    pub fn start_with(realm: &'static str, addresses: &[IpAddr], directory: Option<Directory>) -> Option<Kdc> {
         for (program, package) in [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-admin-server"), ("kinit", "krb5-user")] {
             if find(program).is_none() {
                 println!("skipped: needs the package {package}");
@@ -100,37 +98,37 @@ impl Kdc {
     }
 
     /// Kills the KDC and starts it again on the same port.
-    pub(crate) fn restart(&mut self, pause: Duration) {
+    pub fn restart(&mut self, pause: Duration) {
         self.stop();
         std::thread::sleep(pause);
         self.start_again();
     }
 
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    pub(crate) fn start_again(&mut self) {
+    pub fn start_again(&mut self) {
         self.start_again_with(Vec::new());
     }
 
     /// Starts the KDC again, with additional environment variables.
-    pub(crate) fn start_again_with(&mut self, environment: Vec<(&'static str, OsString)>) {
+    pub fn start_again_with(&mut self, environment: Vec<(&'static str, OsString)>) {
         let mut command = self.program("krb5kdc");
         self.child = command.arg("-n").envs(environment).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("krb5kdc is there");
         assert!(self.listens(), "the KDC does not start again");
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    pub(crate) fn client(&self, client: &Client<'_>) -> PathBuf {
+    pub fn client(&self, client: &Client<'_>) -> PathBuf {
         let Client { name, kdc, enctypes, clock_skew, more, realm, realms } = client;
         let enctypes = if enctypes.is_empty() { ENCTYPES.join(" ") } else { (*enctypes).to_owned() };
         let (port, own) = (self.port, self.realm);
@@ -151,7 +149,7 @@ impl Kdc {
         path
     }
 
-    pub(crate) fn environment(&self, client: &str) -> Vec<(&'static str, OsString)> {
+    pub fn environment(&self, client: &str) -> Vec<(&'static str, OsString)> {
         vec![
             ("KRB5_CONFIG", self.path(&format!("{client}.conf")).into()),
             ("KRB5_KDC_PROFILE", self.path("kdc.profile").into()),
@@ -162,39 +160,39 @@ impl Kdc {
         ]
     }
 
-    pub(crate) fn add(&self, principals: &[&str]) {
+    pub fn add(&self, principals: &[&str]) {
         self.add_with(principals, "");
     }
 
     /// Options of kadmin(1)'s `addprinc`: `-maxlife 5s`, `-e aes256-cts-hmac-sha384-192:normal`.
-    pub(crate) fn add_with(&self, principals: &[&str], options: &str) {
+    pub fn add_with(&self, principals: &[&str], options: &str) {
         let lines: String = principals.iter().map(|principal| format!("addprinc -randkey {options} {principal}\n")).collect();
         let output_text = self.kadmin(&lines);
         assert_eq!(output_text.matches("created.").count(), principals.len(), "{output_text}");
     }
 
-    pub(crate) fn rekey(&self, principal: &str) {
+    pub fn rekey(&self, principal: &str) {
         let output_text = self.kadmin(&format!("cpw -randkey {principal}\n"));
         assert!(output_text.contains("randomized"), "{output_text}");
     }
 
-    pub(crate) fn keytab(&self, name: &str, principals: &[&str]) -> PathBuf {
+    pub fn keytab(&self, name: &str, principals: &[&str]) -> PathBuf {
         let path = self.path("keytabs").join(name);
         self.kadmin(&format!("ktadd -norandkey -k {} {}\n", path.display(), principals.join(" ")));
         assert!(path.exists(), "{} was not written", path.display());
         path
     }
 
-    pub(crate) fn kadmin(&self, lines: &str) -> String {
+    pub fn kadmin(&self, lines: &str) -> String {
         let out = self.run("kadmin.local", &["-r", self.realm], lines);
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
 
-    pub(crate) fn ccache(&self, name: &str) -> String {
+    pub fn ccache(&self, name: &str) -> String {
         format!("FILE:{}", self.path("caches").join(name).display())
     }
 
-    pub(crate) fn kinit(&self, client: &str, principal: &str, keytab: &Path, cache: &str, options: &[&str]) -> String {
+    pub fn kinit(&self, client: &str, principal: &str, keytab: &Path, cache: &str, options: &[&str]) -> String {
         let cache = self.ccache(cache);
         let keytab = keytab.to_str().expect("a path in text");
         let mut command = self.program_as("kinit", client);
@@ -203,7 +201,7 @@ impl Kdc {
         cache
     }
 
-    pub(crate) fn program_as(&self, program: &str, client: &str) -> Command {
+    pub fn program_as(&self, program: &str, client: &str) -> Command {
         let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
         command.envs(self.environment(client)).env("LC_ALL", "C").stdin(Stdio::null());
         command

@@ -1,8 +1,6 @@
 //! A Ceph cluster of one machine: a monitor, a manager, an OSD in memory, and an MDS or more. It lives
 //! in a directory of its own and on free ports, and ends with the test.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
@@ -12,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-pub(crate) const PROGRAMS: [&str; 8] = ["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "ceph-mds", "ceph-fuse", "monmaptool", "setpriv"];
+pub const PROGRAMS: [&str; 8] = ["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "ceph-mds", "ceph-fuse", "monmaptool", "setpriv"];
 
-pub(crate) struct Cluster {
+pub struct Cluster {
     monitor: Daemon,
     manager: Daemon,
     osd: Daemon,
@@ -25,21 +23,21 @@ pub(crate) struct Cluster {
 }
 
 /// Killed at its end.
-pub(crate) struct Daemon(Child);
+pub struct Daemon(Child);
 
 /// By ceph-fuse.
-pub(crate) struct Mounted {
+pub struct Mounted {
     point: PathBuf,
     client: Daemon,
 }
 
 impl Cluster {
-    pub(crate) fn start() -> Cluster {
+    pub fn start() -> Cluster {
         Cluster::start_at("127.0.0.1")
     }
 
     /// On an address of this machine.
-    pub(crate) fn start_at(address: &str) -> Cluster {
+    pub fn start_at(address: &str) -> Cluster {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path();
         let port = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr()).expect("a free port").port();
@@ -65,17 +63,17 @@ impl Cluster {
     }
 
     /// `ADDRESS:PORT`, for protocol version 2 without authentication.
-    pub(crate) fn monitor_address(&self) -> &str {
+    pub fn monitor_address(&self) -> &str {
         &self.monitor_address
     }
 
     /// A mount, as another machine has it.
-    pub(crate) fn mount(&self, point: &Path) -> Mounted {
+    pub fn mount(&self, point: &Path) -> Mounted {
         self.mount_with(point, &[])
     }
 
     /// With options of ceph-fuse.
-    pub(crate) fn mount_with(&self, point: &Path, options: &[&str]) -> Mounted {
+    pub fn mount_with(&self, point: &Path, options: &[&str]) -> Mounted {
         fs::create_dir_all(point).expect("a directory");
         let is_mounted = || {
             let line = format!(" {} ", point.display());
@@ -96,28 +94,28 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn logs(&self) -> String {
+    pub fn logs(&self) -> String {
         let entries = fs::read_dir(self.directory.path()).expect("a directory").flatten().map(|entry| entry.path());
         let logs = entries.filter(|path| path.extension().is_some_and(|extension| extension == "out"));
         logs.map(|path| format!("{}:\n{}\n", path.display(), fs::read_to_string(&path).unwrap_or_default())).collect()
     }
 
-    pub(crate) fn osd(&self) -> &Daemon {
+    pub fn osd(&self) -> &Daemon {
         &self.osd
     }
 
-    pub(crate) fn mds(&self) -> &Daemon {
+    pub fn mds(&self) -> &Daemon {
         &self.mds[FIRST_MDS]
     }
 
     /// Returns when it serves.
-    pub(crate) fn restart_mds(&mut self) {
+    pub fn restart_mds(&mut self) {
         self.start_mds(FIRST_MDS);
         self.wait_for_rank(0, FIRST_MDS);
     }
 
     /// Kills a running MDS of this name first. The MDS is a standby if no rank is free.
-    pub(crate) fn start_mds(&mut self, name: &'static str) {
+    pub fn start_mds(&mut self, name: &'static str) {
         if self.mds.remove(name).is_some() {
             // Otherwise the monitor would list it as active until the new one has started.
             self.ceph(&["mds", "fail", name]);
@@ -129,13 +127,13 @@ impl Cluster {
         self.mds.insert(name, Daemon::of(command));
     }
 
-    pub(crate) fn kill_mds(&mut self, name: &str) {
+    pub fn kill_mds(&mut self, name: &str) {
         self.mds.remove(name);
     }
 
     /// Starts the MDS again if it ends, as systemd does: ceph-mds 16.2.15 may crash if a client connects
     /// before it is ready (`ProtocolV2::handle_auth_request`).
-    pub(crate) fn wait_for_rank(&mut self, rank: u32, mds: &'static str) {
+    pub fn wait_for_rank(&mut self, rank: u32, mds: &'static str) {
         let serves = format!("{rank}={mds}=up:active");
         let deadline = Instant::now() + START_MAX;
         while !self.ceph(&["mds", "stat"]).contains(&serves) {
@@ -149,7 +147,7 @@ impl Cluster {
     }
 
     /// The output of ceph(8).
-    pub(crate) fn ceph(&self, args: &[&str]) -> String {
+    pub fn ceph(&self, args: &[&str]) -> String {
         run(self.directory.path(), "ceph", args)
     }
 }
@@ -181,7 +179,7 @@ impl Daemon {
 
     /// SIGSTOP, until the guard is dropped.
     #[must_use]
-    pub(crate) fn pause(&self) -> Paused<'_> {
+    pub fn pause(&self) -> Paused<'_> {
         assert!(self.signal("STOP"), "the daemon runs");
         Paused(self)
     }
@@ -192,7 +190,7 @@ impl Daemon {
     }
 }
 
-pub(crate) struct Paused<'a>(&'a Daemon);
+pub struct Paused<'a>(&'a Daemon);
 
 impl Drop for Paused<'_> {
     fn drop(&mut self) {

@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 use crate::kdc::{Directory, Kdc, REALM};
 
 /// A realm with its directory.
-pub(crate) struct LdapRealm {
-    pub(crate) kdc: Kdc,
+pub struct LdapRealm {
+    pub kdc: Kdc,
     directory: Directory,
     slapd: Child,
     _files: tempfile::TempDir,
 }
 
-pub(crate) const BASE: &str = "dc=vouch,dc=test";
-pub(crate) const ADMINISTRATOR: &str = "cn=admin,dc=vouch,dc=test";
-pub(crate) const PASSWORD: &str = "secret";
+pub const BASE: &str = "dc=vouch,dc=test";
+pub const ADMINISTRATOR: &str = "cn=admin,dc=vouch,dc=test";
+pub const PASSWORD: &str = "secret";
 const SCHEMA: &str = "/usr/share/doc/krb5-kdc-ldap/kerberos.schema.gz";
 
 impl LdapRealm {
     /// The KDC also listens on `addresses`. Without the packages prints a line that `script/test`
     /// counts, and returns `None`.
-    pub(crate) fn start(addresses: &[std::net::IpAddr]) -> Option<LdapRealm> {
+    pub fn start(addresses: &[std::net::IpAddr]) -> Option<LdapRealm> {
         let needs = ["/usr/sbin/slapd", "/usr/bin/ldapadd", "/usr/sbin/kdb5_ldap_util", SCHEMA];
         if let Some(missing) = needs.into_iter().find(|path| !Path::new(path).exists()) {
             println!("skipped: needs the packages slapd, ldap-utils and krb5-kdc-ldap: {missing} is missing");
@@ -60,7 +60,7 @@ impl LdapRealm {
     }
 
     /// Lets the KDC give a principal tickets in users' names for these services.
-    pub(crate) fn allow_delegation(&self, principal: &str, services: &[&str]) {
+    pub fn allow_delegation(&self, principal: &str, services: &[&str]) {
         let mut text = format!(
             "dn: krbPrincipalName={principal}@{REALM},cn={REALM},cn=kerberos,{BASE}\nchangetype: modify\nadd: krbAllowedToDelegateTo\n"
         );
@@ -81,7 +81,7 @@ fn kill(mut child: Child) {
     let _ = child.wait();
 }
 
-pub(crate) fn wait_for(socket: &PathBuf) {
+pub fn wait_for(socket: &PathBuf) {
     let end = Instant::now() + Duration::from_secs(60);
     while std::os::unix::net::UnixStream::connect(socket).is_err() {
         assert!(Instant::now() < end, "slapd does not start");
@@ -89,7 +89,7 @@ pub(crate) fn wait_for(socket: &PathBuf) {
     }
 }
 
-pub(crate) fn change(directory: &Directory, program: &str, text: &str) {
+pub fn change(directory: &Directory, program: &str, text: &str) {
     let Directory { url, administrator, password, .. } = directory;
     let mut command = Command::new(program);
     command.args(["-H", url, "-x", "-D", administrator, "-w", password]);

@@ -1,7 +1,7 @@
 use std::ops::{Deref, DerefMut};
 use std::process::Child;
 
-pub(crate) struct KillOnDrop(pub(crate) Child);
+pub struct KillOnDrop(pub Child);
 
 impl Deref for KillOnDrop {
     type Target = Child;
