@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
+use vouch_nfs4::op::Effect;
 
 use crate::host::detail;
 use crate::operations::{self, number};
@@ -222,17 +223,11 @@ fn categories(record: &Record<'_>) -> (&'static str, &'static str) {
         Class::Operation => match record.operation {
             number::CREATE | number::LINK => ("file", "creation"),
             number::REMOVE => ("file", "deletion"),
-            number::RENAME
-            | number::SETATTR
-            | number::WRITE
-            | number::ALLOCATE
-            | number::DEALLOCATE
-            | number::COPY
-            | number::CLONE
-            | number::SETXATTR
-            | number::REMOVEXATTR => ("file", "change"),
             number::OPEN if crate::text::may_have_created(record) => ("file", "creation"),
-            _ => ("file", "access"),
+            other => match operations::effect(other) {
+                Some(Effect::Write | Effect::Attributes) => ("file", "change"),
+                _ => ("file", "access"),
+            },
         },
     }
 }

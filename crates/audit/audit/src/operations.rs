@@ -1,157 +1,12 @@
 //! Numbers and names of NFSv4 operations, and equivalent system calls.
 
-const ALL: [(u16, &str); 73] = [
-    (3, "ACCESS"),
-    (4, "CLOSE"),
-    (5, "COMMIT"),
-    (6, "CREATE"),
-    (7, "DELEGPURGE"),
-    (8, "DELEGRETURN"),
-    (9, "GETATTR"),
-    (10, "GETFH"),
-    (11, "LINK"),
-    (12, "LOCK"),
-    (13, "LOCKT"),
-    (14, "LOCKU"),
-    (15, "LOOKUP"),
-    (16, "LOOKUPP"),
-    (17, "NVERIFY"),
-    (18, "OPEN"),
-    (19, "OPENATTR"),
-    (20, "OPEN_CONFIRM"),
-    (21, "OPEN_DOWNGRADE"),
-    (22, "PUTFH"),
-    (23, "PUTPUBFH"),
-    (24, "PUTROOTFH"),
-    (25, "READ"),
-    (26, "READDIR"),
-    (27, "READLINK"),
-    (28, "REMOVE"),
-    (29, "RENAME"),
-    (30, "RENEW"),
-    (31, "RESTOREFH"),
-    (32, "SAVEFH"),
-    (33, "SECINFO"),
-    (34, "SETATTR"),
-    (35, "SETCLIENTID"),
-    (36, "SETCLIENTID_CONFIRM"),
-    (37, "VERIFY"),
-    (38, "WRITE"),
-    (39, "RELEASE_LOCKOWNER"),
-    (40, "BACKCHANNEL_CTL"),
-    (41, "BIND_CONN_TO_SESSION"),
-    (42, "EXCHANGE_ID"),
-    (43, "CREATE_SESSION"),
-    (44, "DESTROY_SESSION"),
-    (45, "FREE_STATEID"),
-    (46, "GET_DIR_DELEGATION"),
-    (47, "GETDEVICEINFO"),
-    (48, "GETDEVICELIST"),
-    (49, "LAYOUTCOMMIT"),
-    (50, "LAYOUTGET"),
-    (51, "LAYOUTRETURN"),
-    (52, "SECINFO_NO_NAME"),
-    (53, "SEQUENCE"),
-    (54, "SET_SSV"),
-    (55, "TEST_STATEID"),
-    (56, "WANT_DELEGATION"),
-    (57, "DESTROY_CLIENTID"),
-    (58, "RECLAIM_COMPLETE"),
-    (59, "ALLOCATE"),
-    (60, "COPY"),
-    (61, "COPY_NOTIFY"),
-    (62, "DEALLOCATE"),
-    (63, "IO_ADVISE"),
-    (64, "LAYOUTERROR"),
-    (65, "LAYOUTSTATS"),
-    (66, "OFFLOAD_CANCEL"),
-    (67, "OFFLOAD_STATUS"),
-    (68, "READ_PLUS"),
-    (69, "SEEK"),
-    (70, "WRITE_SAME"),
-    (71, "CLONE"),
-    (72, "GETXATTR"),
-    (73, "SETXATTR"),
-    (74, "LISTXATTRS"),
-    (75, "REMOVEXATTR"),
-];
-
-/// RFC 8881 §16.2.3; RFC 7862; RFC 8276.
-#[allow(missing_docs, reason = "the names are those of the RFCs")]
-pub mod number {
-    pub const ACCESS: u16 = 3;
-    pub const CLOSE: u16 = 4;
-    pub const COMMIT: u16 = 5;
-    pub const CREATE: u16 = 6;
-    pub const DELEGRETURN: u16 = 8;
-    pub const GETATTR: u16 = 9;
-    pub const LINK: u16 = 11;
-    pub const LOCK: u16 = 12;
-    pub const LOCKT: u16 = 13;
-    pub const LOCKU: u16 = 14;
-    pub const LOOKUP: u16 = 15;
-    pub const LOOKUPP: u16 = 16;
-    pub const OPEN: u16 = 18;
-    pub const OPEN_DOWNGRADE: u16 = 21;
-    pub const READ: u16 = 25;
-    pub const READDIR: u16 = 26;
-    pub const READLINK: u16 = 27;
-    pub const REMOVE: u16 = 28;
-    pub const RENAME: u16 = 29;
-    pub const SETATTR: u16 = 34;
-    pub const VERIFY: u16 = 37;
-    pub const NVERIFY: u16 = 17;
-    pub const WRITE: u16 = 38;
-    pub const ALLOCATE: u16 = 59;
-    pub const COPY: u16 = 60;
-    pub const DEALLOCATE: u16 = 62;
-    pub const READ_PLUS: u16 = 68;
-    pub const SEEK: u16 = 69;
-    pub const CLONE: u16 = 71;
-    pub const GETXATTR: u16 = 72;
-    pub const SETXATTR: u16 = 73;
-    pub const LISTXATTRS: u16 = 74;
-    pub const REMOVEXATTR: u16 = 75;
-}
+pub use vouch_nfs4::op::number;
+use vouch_nfs4::op::{Effect, Op};
 
 use number::*;
 
-/// `-S all`: without operations on filehandles and sessions.
-const FILE_OPERATIONS: [u16; 33] = [
-    ACCESS,
-    CLOSE,
-    COMMIT,
-    CREATE,
-    8,
-    GETATTR,
-    LINK,
-    LOCK,
-    LOCKT,
-    LOCKU,
-    LOOKUP,
-    LOOKUPP,
-    NVERIFY,
-    OPEN,
-    OPEN_DOWNGRADE,
-    READ,
-    READDIR,
-    READLINK,
-    REMOVE,
-    RENAME,
-    SETATTR,
-    VERIFY,
-    WRITE,
-    ALLOCATE,
-    COPY,
-    DEALLOCATE,
-    READ_PLUS,
-    SEEK,
-    CLONE,
-    GETXATTR,
-    SETXATTR,
-    LISTXATTRS,
-    REMOVEXATTR,
-];
+/// One more than the highest number.
+pub const COUNT: usize = Op::ALL[Op::ALL.len() - 1].0 as usize + 1;
 
 /// A bit mask by operation number.
 pub type Set = u128;
@@ -161,17 +16,22 @@ pub fn single(number: u16) -> Set {
     if number < 128 { 1 << number } else { 0 }
 }
 
+/// Of `-S all`: without operations on filehandles and sessions.
 pub(crate) fn file_operations() -> Set {
-    FILE_OPERATIONS.iter().fold(0, |set, number| set | single(*number))
+    Op::ALL.iter().filter(|op| op.effect() != Some(Effect::Protocol)).fold(0, |set, op| set | single(op.0 as u16))
+}
+
+pub(crate) fn effect(number: u16) -> Option<Effect> {
+    Op(number.into()).effect()
 }
 
 /// As in the RFCs; `ILLEGAL` for an unknown number.
 pub fn name(number: u16) -> &'static str {
-    ALL.iter().find(|(known, _)| *known == number).map_or("ILLEGAL", |(_, name)| name)
+    Op(number.into()).name().unwrap_or("ILLEGAL")
 }
 
 pub(crate) fn number_of_name(name: &str) -> Option<u16> {
-    ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(number, _)| *number)
+    Op::ALL.iter().find(|op| op.name().is_some_and(|known| known.eq_ignore_ascii_case(name))).map(|op| op.0 as u16)
 }
 
 /// True if the operation behind system call `word` also serves calls that `named` lacks.
@@ -394,9 +254,11 @@ mod tests {
 
     #[test]
     fn names_and_numbers_convert_both_ways() {
-        for (number, text) in ALL {
-            assert_eq!((name(number), number_of_name(text), number_of_name(&text.to_lowercase())), (text, Some(number), Some(number)));
+        for op in Op::ALL {
+            let (number, text) = (op.0 as u16, name(op.0 as u16));
+            assert_eq!((number_of_name(text), number_of_name(&text.to_lowercase())), (Some(number), Some(number)));
         }
+        assert_eq!(name(2), "ILLEGAL");
         let mut named: Vec<i64> = ERRNOS.iter().map(|(number, _)| -i64::from(*number)).collect();
         let mut all: Vec<i64> = possible_results().filter(|result| *result != 0).collect();
         for list in [&mut named, &mut all] {

@@ -257,7 +257,7 @@ macro_rules! wire_failure {
 macro_rules! operations {
     ($lt:lifetime, $what:literal; $(
         $(#[$meta:meta])*
-        $number:literal $constant:ident $variant:ident $( ( $args:ident : $args_type:ty ) )? -> $result_type:ty, $since:literal;
+        $number:literal $constant:ident $variant:ident $( ( $args:ident : $args_type:ty ) )? -> $result_type:ty, $since:literal, $effect:ident;
     )*) => {
         impl Op {
             $( $(#[$meta])* pub const $constant: Self = Self($number); )*
@@ -278,8 +278,21 @@ macro_rules! operations {
                 }
             }
 
+            /// `None` for undefined numbers.
+            pub const fn effect(self) -> Option<$crate::op::Effect> {
+                match self.0 {
+                    $( $number => Some($crate::op::Effect::$effect), )*
+                    _ => None,
+                }
+            }
+
             /// Of all minor versions, in ascending order.
             pub const ALL: &'static [Self] = &[$( Self::$constant ),*];
+        }
+
+        /// The numbers as records of an audit trail hold them.
+        pub mod number {
+            $( pub const $constant: u16 = $number; )*
         }
 
         #[derive(Debug, Clone, PartialEq, Eq)]

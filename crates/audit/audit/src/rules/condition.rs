@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use crate::operations::number::*;
+use vouch_nfs4::op::Effect;
+
+use crate::operations::{effect, number::*};
 use crate::record::access;
 use crate::{Class, Flavour, Record};
 
@@ -192,18 +194,21 @@ fn permissions(record: &Record<'_>) -> u8 {
         }
         READ | READ_PLUS => if_requested(access::UNOPENED, PERM_READ),
         WRITE => if_requested(access::UNOPENED, PERM_WRITE),
-        READDIR | READLINK | GETXATTR | LISTXATTRS => PERM_READ,
-        CREATE | REMOVE | RENAME | ALLOCATE | DEALLOCATE => PERM_WRITE,
+        COPY | CLONE => 0,
         LINK => PERM_WRITE | PERM_ATTRIBUTES,
         SETATTR => PERM_ATTRIBUTES | if_requested(access::TRUNCATE, PERM_WRITE),
-        SETXATTR | REMOVEXATTR => PERM_ATTRIBUTES,
         // The client sends no further call after a denied ACCESS.
         ACCESS => {
             let denied = record.granted.map_or(0, |granted| requested & !granted);
             let when_denied = |bit: u32, permission: u8| if denied & bit != 0 { permission } else { 0 };
             if_requested(access::EXECUTE, PERM_EXECUTE) | when_denied(access::READ, PERM_READ) | when_denied(access::LOOKUP, PERM_EXECUTE)
         }
-        _ => 0,
+        other => match effect(other) {
+            Some(Effect::Read) => PERM_READ,
+            Some(Effect::Write) => PERM_WRITE,
+            Some(Effect::Attributes) => PERM_ATTRIBUTES,
+            Some(Effect::Look | Effect::Protocol) | None => 0,
+        },
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use vouch_audit::operations;
 use vouch_nfs4::Status;
 use vouch_nfs4::op::Op;
 use vouch_nfs4_server::{ConnectionId, Denied, ExportId, Observation, Observer, Principal};
@@ -279,86 +280,11 @@ fn escaped(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// One above REMOVEXATTR (RFC 8276 §8.6). Index 0 counts unknown operations.
-const OPERATIONS: usize = 76;
+/// Index 0 counts unknown operations.
+const OPERATIONS: usize = operations::COUNT;
 
 fn name(number: usize) -> &'static str {
-    const NAMES: [&str; OPERATIONS - 3] = [
-        "ACCESS",
-        "CLOSE",
-        "COMMIT",
-        "CREATE",
-        "DELEGPURGE",
-        "DELEGRETURN",
-        "GETATTR",
-        "GETFH",
-        "LINK",
-        "LOCK",
-        "LOCKT",
-        "LOCKU",
-        "LOOKUP",
-        "LOOKUPP",
-        "NVERIFY",
-        "OPEN",
-        "OPENATTR",
-        "OPEN_CONFIRM",
-        "OPEN_DOWNGRADE",
-        "PUTFH",
-        "PUTPUBFH",
-        "PUTROOTFH",
-        "READ",
-        "READDIR",
-        "READLINK",
-        "REMOVE",
-        "RENAME",
-        "RENEW",
-        "RESTOREFH",
-        "SAVEFH",
-        "SECINFO",
-        "SETATTR",
-        "SETCLIENTID",
-        "SETCLIENTID_CONFIRM",
-        "VERIFY",
-        "WRITE",
-        "RELEASE_LOCKOWNER",
-        "BACKCHANNEL_CTL",
-        "BIND_CONN_TO_SESSION",
-        "EXCHANGE_ID",
-        "CREATE_SESSION",
-        "DESTROY_SESSION",
-        "FREE_STATEID",
-        "GET_DIR_DELEGATION",
-        "GETDEVICEINFO",
-        "GETDEVICELIST",
-        "LAYOUTCOMMIT",
-        "LAYOUTGET",
-        "LAYOUTRETURN",
-        "SECINFO_NO_NAME",
-        "SEQUENCE",
-        "SET_SSV",
-        "TEST_STATEID",
-        "WANT_DELEGATION",
-        "DESTROY_CLIENTID",
-        "RECLAIM_COMPLETE",
-        "ALLOCATE",
-        "COPY",
-        "COPY_NOTIFY",
-        "DEALLOCATE",
-        "IO_ADVISE",
-        "LAYOUTERROR",
-        "LAYOUTSTATS",
-        "OFFLOAD_CANCEL",
-        "OFFLOAD_STATUS",
-        "READ_PLUS",
-        "SEEK",
-        "WRITE_SAME",
-        "CLONE",
-        "GETXATTR",
-        "SETXATTR",
-        "LISTXATTRS",
-        "REMOVEXATTR",
-    ];
-    number.checked_sub(3).and_then(|number| NAMES.get(number)).copied().unwrap_or("ILLEGAL")
+    u16::try_from(number).map_or("ILLEGAL", operations::name)
 }
 
 #[cfg(test)]
