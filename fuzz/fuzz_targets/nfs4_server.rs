@@ -113,7 +113,7 @@ impl FuzzedServer {
             self.carry(effects);
             match progress {
                 Progress::Done(reply) => break reply,
-                Progress::Blocked => {
+                Progress::Blocked(_) => {
                     assert_eq!(blocking, Blocking::Forbidden, "with blocking nothing blocks");
                     blocking = Blocking::Allowed;
                 }

@@ -9,8 +9,10 @@ use crate::Unanswered;
 pub(crate) enum OpError {
     Status(Status),
     Encoded(Status),
-    /// The operation must wait, and has done nothing yet.
+    /// The operation must wait for its file system, and has done nothing yet.
     WouldBlock,
+    /// The operation must wait for the name service, and has done nothing yet.
+    NamesWouldBlock,
     /// The environment failed. The source goes into the list of recent errors.
     Fault(Status, std::io::Error),
 }
@@ -26,7 +28,7 @@ impl From<Status> for OpError {
 impl From<Unanswered> for OpError {
     fn from(why: Unanswered) -> Self {
         match why {
-            Unanswered::WouldWait => OpError::WouldBlock,
+            Unanswered::WouldWait => OpError::NamesWouldBlock,
             // After ACCESS a client would drop its cached writes.
             Unanswered::Silent => OpError::Status(Status::DELAY),
         }

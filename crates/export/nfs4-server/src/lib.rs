@@ -40,7 +40,7 @@ pub use access::identity::{Identity, Unanswered};
 pub use access::principal::{Flavour, Principal};
 pub use background_job::{Job, JobProgress};
 pub use callback_target::{CallbackContext, CallbackContexts, CallbackId, CallbackTo, ConnectionId, ContextLife};
-pub use compound::run::{Compound, Progress};
+pub use compound::run::{BlockedOn, Compound, Progress};
 pub use config::Config;
 pub use connection::Connection;
 pub use effect::{ClientEnd, Effect, Recovered, Unreachable};

@@ -31,7 +31,7 @@ pub(crate) fn in_turn(
     let outcome = call(context);
     let status = match outcome {
         Ok(()) => Status::OK,
-        Err(OpError::WouldBlock) => return Err(OpError::WouldBlock),
+        Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock)) => return Err(stop),
         Err(OpError::Encoded(status)) => status,
         Err(OpError::Status(status)) => context.fail(status),
         Err(OpError::Fault(status, source)) => {

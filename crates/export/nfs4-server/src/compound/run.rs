@@ -21,8 +21,21 @@ use crate::{Effect, ExportId, Now, Reply, Request, Server};
 
 pub enum Progress {
     Done(Option<Reply>),
-    /// Run the next operation with [`Blocking::Allowed`] on a thread that may block.
-    Blocked,
+    /// Run the next operation with [`Blocking::Allowed`] on a thread that may wait for this.
+    Blocked(BlockedOn),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockedOn {
+    Disk,
+    NameService,
+    Remote(SystemId),
+}
+
+impl BlockedOn {
+    pub fn remote(self) -> Option<SystemId> {
+        if let BlockedOn::Remote(system) = self { Some(system) } else { None }
+    }
 }
 
 /// Must run to its end even without its connection: the session's slot waits for it.
@@ -53,14 +66,27 @@ pub(super) struct OperationCursor {
 enum OperationOutcome {
     Go,
     End(Status),
-    Blocked,
+    Blocked(Stop),
     Replayed,
 }
 
 pub(super) enum RunOutcome {
     Answered,
     Unanswered,
-    Blocked,
+    Blocked(Stop),
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Stop {
+    ForFiles,
+    ForNames,
+}
+
+enum Synced {
+    All,
+    /// A file system failed. Its status replaces the first result that depends on it.
+    Failed(Status),
+    MustWait,
 }
 
 impl Compound {
@@ -129,7 +155,8 @@ impl Compound {
         self.out = out.into_bytes();
         self.body = body;
         match progress {
-            RunOutcome::Blocked => Progress::Blocked,
+            RunOutcome::Blocked(Stop::ForNames) => Progress::Blocked(BlockedOn::NameService),
+            RunOutcome::Blocked(Stop::ForFiles) => Progress::Blocked(self.remote_system().map_or(BlockedOn::Disk, BlockedOn::Remote)),
             RunOutcome::Unanswered => Progress::Done(None),
             RunOutcome::Answered => {
                 let bytes = std::mem::take(&mut self.out);
@@ -230,21 +257,20 @@ impl Compound {
                         OperationOutcome::Go if cursor.done < cursor.count => self.phase = Phase::Operation(cursor),
                         OperationOutcome::Go => self.phase = Phase::Sync(cursor, Status::OK),
                         OperationOutcome::End(status) => self.phase = Phase::Sync(cursor, status),
-                        OperationOutcome::Blocked => {
+                        OperationOutcome::Blocked(stop) => {
                             self.phase = Phase::Operation(cursor);
-                            return RunOutcome::Blocked;
+                            return RunOutcome::Blocked(stop);
                         }
                         OperationOutcome::Replayed => return RunOutcome::Answered,
                     }
                 }
                 Phase::Sync(mut cursor, mut status) => {
-                    if let Some(failed) = self.sync(server, blocking, out, &mut cursor) {
-                        match failed {
-                            Ok(worse) => status = worse,
-                            Err(()) => {
-                                self.phase = Phase::Sync(cursor, status);
-                                return RunOutcome::Blocked;
-                            }
+                    match self.sync(server, blocking, out, &mut cursor) {
+                        Synced::All => {}
+                        Synced::Failed(worse) => status = worse,
+                        Synced::MustWait => {
+                            self.phase = Phase::Sync(cursor, status);
+                            return RunOutcome::Blocked(Stop::ForFiles);
                         }
                     }
                     self.deferred.drain(..).for_each(|deferred| deferred.report(server, &self.call));
@@ -333,7 +359,10 @@ impl Compound {
             }
             Ok(args) => execute(server, &mut context, &args),
         };
-        let Some(status) = context.status_of(outcome, object.as_ref(), last) else { return OperationOutcome::Blocked };
+        let status = match context.status_of(outcome, object.as_ref(), last) {
+            Ok(status) => status,
+            Err(stop) => return OperationOutcome::Blocked(stop),
+        };
         cursor.position = body.len() - r.remaining();
         cursor.done += 1;
         let moved = (call.bytes_read - bytes.0, call.bytes_written - bytes.1);
@@ -358,13 +387,11 @@ impl Compound {
         if status.is_ok() { OperationOutcome::Go } else { OperationOutcome::End(status) }
     }
 
-    /// `Some(Ok)`: the sync failed, and the first affected result is replaced. `Some(Err)`: it must
-    /// wait.
-    fn sync(&mut self, server: &Server, blocking: Blocking, out: &mut Writer, cursor: &mut OperationCursor) -> Option<Result<Status, ()>> {
-        let mut worse = None;
+    fn sync(&mut self, server: &Server, blocking: Blocking, out: &mut Writer, cursor: &mut OperationCursor) -> Synced {
+        let mut outcome = Synced::All;
         while let Some(one) = self.call.pending_syncs.last() {
             if one.remote_system().is_some_and(|remote| self.call.may_wait_for != Some(remote)) {
-                return Some(Err(()));
+                return Synced::MustWait;
             }
             let sync = || one.files.site.export.file_system.sync_metadata(&one.ids, blocking);
             let synced = match blocking {
@@ -373,14 +400,14 @@ impl Compound {
             };
             match synced {
                 Ok(()) => {}
-                Err(vouch_vfs::Error::WouldBlock) if blocking == Blocking::Forbidden => return Some(Err(())),
+                Err(vouch_vfs::Error::WouldBlock) if blocking == Blocking::Forbidden => return Synced::MustWait,
                 Err(error) => {
                     let (status, source) = match OpError::from(error) {
                         OpError::Fault(status, source) => (status, source),
                         OpError::Status(status) | OpError::Encoded(status) => {
                             (status, std::io::Error::other("metadata did not become durable"))
                         }
-                        OpError::WouldBlock => {
+                        OpError::WouldBlock | OpError::NamesWouldBlock => {
                             (Status::DELAY, std::io::Error::other("the file system would block although blocking was allowed"))
                         }
                     };
@@ -392,12 +419,12 @@ impl Compound {
                     let results = one.result_at;
                     self.call.spans.retain(|(at, _)| *at <= results);
                     server.note_error(&self.call, None, status, &source);
-                    worse = Some(Ok(status));
+                    outcome = Synced::Failed(status);
                 }
             }
             self.call.pending_syncs.pop();
         }
-        worse
+        outcome
     }
 }
 
@@ -446,13 +473,13 @@ fn after_sequence(
 }
 
 impl CompoundContext<'_> {
-    fn status_of(&mut self, outcome: Result<(), OpError>, object: Option<&Object>, is_last: bool) -> Option<Status> {
+    fn status_of(&mut self, outcome: Result<(), OpError>, object: Option<&Object>, is_last: bool) -> Result<Status, Stop> {
         let status = match outcome {
             Ok(()) => self.fits(is_last),
-            Err(OpError::WouldBlock) => {
+            Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock)) => {
                 let at = self.result_at;
                 self.out.truncate(at);
-                return None;
+                return Err(if matches!(stop, OpError::WouldBlock) { Stop::ForFiles } else { Stop::ForNames });
             }
             Err(OpError::Encoded(status)) => status,
             Err(OpError::Status(status)) => self.fail(status),
@@ -461,7 +488,7 @@ impl CompoundContext<'_> {
                 self.fail(status)
             }
         };
-        Some(status)
+        Ok(status)
     }
 
     pub(crate) fn fail(&mut self, status: Status) -> Status {

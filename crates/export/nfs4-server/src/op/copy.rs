@@ -145,7 +145,7 @@ impl Steps for Background {
             }
             Err(error) => match OpError::from(error) {
                 OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _) => OffloadInfo::Failed(status, done),
-                OpError::WouldBlock => return JobProgress::More,
+                OpError::WouldBlock | OpError::NamesWouldBlock => return JobProgress::More,
             },
         };
         let status = match info {

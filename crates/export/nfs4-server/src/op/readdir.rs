@@ -247,7 +247,6 @@ impl Listing {
         let owners = context.owners();
         let encoded = match outcome {
             Ok((view, of, error)) => attributes::encode(view, of, error, &owners, context.out),
-            Err(OpError::WouldBlock) => Err(OpError::WouldBlock),
             Err(stop) => match (self.wanted.has(Attr::RDATTR_ERROR.0), stop) {
                 (true, OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _)) => attributes::encode(
                     &view_without_attributes(context, 0),
@@ -258,6 +257,7 @@ impl Listing {
                 ),
                 (false, OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _)) => Err(OpError::Status(*status)),
                 (_, OpError::WouldBlock) => Err(OpError::WouldBlock),
+                (_, OpError::NamesWouldBlock) => Err(OpError::NamesWouldBlock),
             },
         };
         if let Err(stop) = encoded {

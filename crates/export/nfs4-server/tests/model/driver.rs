@@ -77,7 +77,7 @@ impl Driver {
             self.apply_effects(effects);
             match progress {
                 Progress::Done(reply) => return reply.map(|reply| reply.bytes[HEAD_LEN..].to_vec()),
-                Progress::Blocked => {
+                Progress::Blocked(_) => {
                     assert_eq!(blocking, Blocking::Forbidden, "with blocking nothing blocks");
                     blocking = Blocking::Allowed;
                 }

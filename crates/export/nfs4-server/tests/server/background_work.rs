@@ -10,7 +10,7 @@ fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>)
     let fixture = client.fixture;
     let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &all));
     let first = call.run(&fixture.server, Blocking::Forbidden);
-    let stopped = matches!(first, Progress::Blocked);
+    let stopped = matches!(first, Progress::Blocked(_));
     let last = if stopped { call.run(&fixture.server, Blocking::Allowed) } else { first };
     let Progress::Done(Some(reply)) = last else { panic!("no reply") };
     expect_ok(results(reply.bytes[28..].to_vec()));

@@ -5,7 +5,7 @@ use crate::prelude::*;
 fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
     let mode = mode(0o644);
     let mut call = client.begin(&[open_by_name(name, Some(&mode))]);
-    assert!(matches!(call.run(&client.fixture.server, Blocking::Forbidden), Progress::Blocked));
+    assert!(matches!(call.run(&client.fixture.server, Blocking::Forbidden), Progress::Blocked(_)));
     call
 }
 
@@ -23,7 +23,7 @@ fn create_and_rename_in_cold_directory_block() {
         }
         let mut call = client.begin(&[first, second]);
         if is_cold {
-            assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked), "{:?}", op);
+            assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)), "{:?}", op);
             assert_eq!(fixture.run_to_status(&mut call, Blocking::Allowed), Status::OK);
         } else {
             assert_eq!(fixture.run_to_status(&mut call, Blocking::Forbidden), Status::OK, "{:?}", op);
@@ -76,7 +76,7 @@ fn retry_of_call_in_progress_closes_its_connection() {
     let call = || fixture.begin(Flavour::Sys, &connection, &user(0), compound(0, &ops));
     fixture.files.set_slow_sync(true);
     let mut first = call();
-    assert!(matches!(first.run(&fixture.server, Blocking::Forbidden), Progress::Blocked));
+    assert!(matches!(first.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)));
     let mut again = call();
     assert!(matches!(again.run(&fixture.server, Blocking::Forbidden), Progress::Done(None)));
     assert!(matches!(again.take_effects()[..], [Effect::Disconnect(id)] if id == connection.id()));

@@ -219,7 +219,7 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
             let mut ops = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
             ops.extend(if is_open { vec![open] } else { vec![lookup("f"), Args::Savefh, copy] });
             let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
-            assert!(matches!(call.run(&fixture.server, vouch_vfs::Blocking::Forbidden), Progress::Blocked));
+            assert!(matches!(call.run(&fixture.server, vouch_vfs::Blocking::Forbidden), Progress::Blocked(_)));
             let replaced = fixture.server.replace_exports(Exports::new(after.iter().cloned()).unwrap());
             let status = fixture.run_to_status(&mut call, vouch_vfs::Blocking::Allowed);
             let totals = fixture.server.totals(fixture.now()).0;
@@ -254,7 +254,7 @@ fn call_across_reload_leaves_no_created_file_behind() {
     let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), Args::Savefh, lookup("long"), truncate, Args::Restorefh];
     let ops: Vec<Args<'_>> = ops.into_iter().chain([open_by_name("made", Some(&mode))]).collect();
     let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
-    assert!(matches!(call.run(&fixture.server, vouch_vfs::Blocking::Forbidden), Progress::Blocked));
+    assert!(matches!(call.run(&fixture.server, vouch_vfs::Blocking::Forbidden), Progress::Blocked(_)));
     drop(fixture.server.replace_exports(Exports::new([]).unwrap()));
     assert_eq!(fixture.run_to_status(&mut call, vouch_vfs::Blocking::Allowed), Status::STALE);
     assert_eq!((files.file_count(), files.open_count()), (before, 0));

@@ -95,7 +95,7 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
     let make = |(number, client): (usize, &mut Client<'w>)| {
         let name = format!("d{number}");
         let mut call = client.begin(&[mkdir(&name, &attrs)]);
-        assert!(matches!(call.run(&client.fixture.server, Blocking::Forbidden), Progress::Blocked));
+        assert!(matches!(call.run(&client.fixture.server, Blocking::Forbidden), Progress::Blocked(_)));
         assert_eq!(call.waits_for_sync(), Some(ExportId(7)));
         call
     };

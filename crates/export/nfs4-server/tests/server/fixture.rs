@@ -209,7 +209,7 @@ impl Fixture {
                     let reply = reply.expect("only retries of a call in progress get no reply");
                     return (reply.bytes[28..].to_vec(), effects);
                 }
-                Progress::Blocked => {
+                Progress::Blocked(_) => {
                     assert!(blocking == Blocking::Forbidden || has_callback, "with blocking only callbacks block");
                     blocking = Blocking::Allowed;
                 }

@@ -83,7 +83,7 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     let mut calls = Vec::new();
     for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
         let mut call = client.begin(&[Args::Savefh, rename(old, new), lookup(new), read(Stateid::ANONYMOUS, 0, 1)]);
-        assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked));
+        assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)));
         calls.push(call);
     }
     assert_eq!(take_events(&model), ["renamed a b", "deferred LOOKUP", "deferred READ", "renamed b c", "deferred LOOKUP", "deferred READ"]);
@@ -136,7 +136,7 @@ fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
 }
 
 fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
-    calls.iter_mut().map(|call| matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked)).collect()
+    calls.iter_mut().map(|call| matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_))).collect()
 }
 
 fn create_files(client: &mut Client<'_>) -> usize {

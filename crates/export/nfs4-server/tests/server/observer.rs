@@ -79,7 +79,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     recorder.operations.lock().clear();
     let mode = mode(0o644);
     let mut call = client.begin(&[open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])]);
-    assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), vouch_nfs4_server::Progress::Blocked));
+    assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), vouch_nfs4_server::Progress::Blocked(_)));
     let reported: Vec<_> = recorder.operations.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
     fixture.fail_with_io(Call::SyncMetadata);

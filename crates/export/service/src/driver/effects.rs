@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use vouch_nfs4_server::{Compound, Effect, Job, JobProgress, Reply, Unreachable};
+use vouch_nfs4_server::{BlockedOn, Compound, Effect, Job, JobProgress, Reply, Unreachable};
 use vouch_oncrpc::record_mark;
 use vouch_rpcsec_gss::Envelope;
 
-use super::blocked_call::BlockedOn;
 use super::state::Driver;
 use crate::audit::{self, Hold};
 use crate::clock;

@@ -4,9 +4,9 @@ use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use vouch_nfs4_server::{Compound, ExportId};
+use vouch_nfs4_server::{BlockedOn, Compound, ExportId};
 
-use super::blocked_call::{BlockedCall, BlockedOn};
+use super::blocked_call::BlockedCall;
 use super::state::Driver;
 use crate::gss;
 use crate::limits::WAITING_MAX;

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use vouch_nfs4_server::{Compound, Progress};
+use vouch_nfs4_server::{BlockedOn, Compound, Progress};
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::Blocking;
 
-use super::blocked_call::{BlockedCall, BlockedOn};
+use super::blocked_call::BlockedCall;
 use super::state::Driver;
 use crate::limits::{MOVES_MAX, WAITING_COPY_LEN_MAX};
 use crate::thread_pool::TaskOrigin;
@@ -13,8 +13,13 @@ use crate::transport::output::Outgoing;
 use crate::{audit, clock, identity};
 
 impl Driver {
-    pub(crate) fn run_blocked(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
-        let place = BlockedOn::of(identity::take_would_wait(), &compound);
+    pub(crate) fn run_blocked(
+        self: &Arc<Self>,
+        connection: Arc<Connection>,
+        mut compound: Compound,
+        place: BlockedOn,
+        envelope: Option<Envelope>,
+    ) {
         let records = self.apply_early(compound.take_effects());
         connection.begin_waiting();
         self.traffic.blocked.add(1);
@@ -71,13 +76,12 @@ impl Driver {
             BlockedOn::NameService => (Blocking::Forbidden, Blocking::Allowed),
         };
         let reply = loop {
-            identity::take_would_wait();
             compound.wait_for(if moves >= MOVES_MAX { compound.remote_system() } else { place.remote() });
-            if let Progress::Done(reply) = compound.run_catching_panics(&self.engine, disks, names) {
-                break reply;
-            }
+            let next = match compound.run_catching_panics(&self.engine, disks, names) {
+                Progress::Done(reply) => break reply,
+                Progress::Blocked(next) => next,
+            };
             records |= self.apply_early(compound.take_effects());
-            let next = BlockedOn::of(identity::take_would_wait(), &compound);
             if next != place && moves < MOVES_MAX {
                 connection.begin_waiting();
                 let must_be_durable = audit::must_be_durable();

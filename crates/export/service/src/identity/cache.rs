@@ -16,7 +16,6 @@ use vouch_vfs::{Blocking, Caller};
 
 use super::lookup::{Lookups, PendingLookup};
 use super::service::NameServiceDown;
-use super::would_wait::would_wait;
 use crate::clock;
 use crate::limits::PENDING_LOOKUPS_MAX;
 
@@ -213,7 +212,7 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: Clone + HeapLen + Send + S
             return Ok(last?);
         }
         if blocking == Blocking::Forbidden {
-            return Err(would_wait());
+            return Err(Unanswered::WouldWait);
         }
         let Some(lookup) = self.start(key, false, make()) else { return Err(Unanswered::Silent) };
         match lookup.wait(self.lookups.wait(lookup.began_ms)) {

@@ -8,7 +8,6 @@ mod nss;
 mod nsswitch;
 pub(crate) mod principal_map;
 mod service;
-mod would_wait;
 
 pub(crate) use idmap::Idmap;
 pub use kerberos::UnknownPrincipal;
@@ -21,4 +20,3 @@ pub(crate) use principal_map::PrincipalMap;
 pub(crate) use service::{LocalName, NameServiceDown, UserRecord};
 pub(crate) use service::{NameService, System, as_ourselves};
 pub use service::{UserLookup, look_up_user};
-pub(crate) use would_wait::take_would_wait;

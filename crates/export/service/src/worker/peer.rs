@@ -298,10 +298,10 @@ fn run_compound(
                 scratch.push_for(connection, outgoing);
             }
         }
-        Progress::Blocked => {
+        Progress::Blocked(place) => {
             // Earlier replies leave first: a client that compares their order sees them as older.
             scratch.flush(connection);
-            driver.run_blocked(connection.clone(), compound, envelope);
+            driver.run_blocked(connection.clone(), compound, place, envelope);
         }
     }
 }

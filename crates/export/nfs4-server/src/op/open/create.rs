@@ -134,7 +134,7 @@ fn require_room(context: &mut CompoundContext<'_>, request: &OpenRequest<'_>, na
     };
     match super::by_name(context, name) {
         Err(OpError::Status(Status::NOENT)) => Err(status.into()),
-        Err(OpError::WouldBlock) => Err(OpError::WouldBlock),
+        Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock)) => Err(stop),
         _ => Ok(()),
     }
 }
