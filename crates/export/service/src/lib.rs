@@ -55,6 +55,7 @@ pub use error::ExportError;
 pub use exports::Source;
 pub use exports::list_check::{CheckedList, CheckedTls, EffectiveExport, check_principal_map, system_keytab};
 pub use exports::sources::{ExportList, SourceError};
+pub use exports::syntax::option_forms;
 pub use identity::{GroupSource, IdentityLives, UnknownPrincipal, UserLookup, look_up_user};
 pub use lease::{HeldLease, LeaseError, SharedState, admit, ignore_attempts, wait_for_lease};
 pub use limits::Limits;

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use vouch_daemon::{runtime_directory, service_manager};
 use vouch_export::{
     AuditConfig, ExportConfig, ExportError, ExportList, GroupSource, HeldLease, IdentityLives, Limits, Server, SharedState, Source,
-    TlsConfig, TlsFiles, UnknownPrincipal, admit, ignore_attempts, wait_for_lease,
+    TlsConfig, TlsFiles, UnknownPrincipal, admit, ignore_attempts, option_forms, wait_for_lease,
 };
 
 use vouch_krb5_seal::Kernels;
@@ -31,15 +31,7 @@ mod status;
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Examples:\n  vouch export --dir /srv/data --listen 127.0.0.1:2049     one directory, for a first try\n  \
-                  mount -t nfs4 127.0.0.1:/export /mnt                     on the client\n  \
-                  vouch export --exports /etc/exports --listen '[::]:2049'  what exports(5) lists\n  \
-                  vouch export check                                       a dry run: faults of the lists, and each client's options\n  \
-                  vouch export reload                                      read the list anew, no client notices\n  \
-                  vouch export status                                      clients, opens, locks, recent errors\n\n\
-                  It runs until SIGTERM or SIGINT, and then lets replies under way leave; SIGHUP reads the exports anew. Metrics: GET /metrics (Prometheus), GET /healthz.\n\n\
-                  Of the options of exports(5), these are taken: rw ro sec= root_squash no_root_squash all_squash anonuid= anongid= fsid= (a number, root, a UUID) secure insecure \
-                  crossmnt nocrossmnt mountpoint= sync async no_subtree_check sign_fh xprtsec= (none, tls, mtls), and machine_writes, no_delegations, snapshots=, snapdir= and pnfs=ADDRESS[+ADDRESS] of our own; a line is logged for each other one that is known, and the list is refused if one is not. Paths tree:DB and tree:NAME export published trees."
+    after_help = after_help()
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -204,6 +196,24 @@ enum Command {
     Reload(reload::Args),
     Status(status::Args),
 }
+
+/// With the options that the parser of the lists has.
+fn after_help() -> String {
+    let options: Vec<String> = option_forms().collect();
+    format!(
+        "{EXAMPLES}\n\nOf the options of exports(5), these are taken: {}. A line is logged for each other one that is known, and the list is \
+         refused if one is not. Paths tree:DB and tree:NAME export published trees.",
+        options.join(" ")
+    )
+}
+
+const EXAMPLES: &str = "Examples:\n  vouch export --dir /srv/data --listen 127.0.0.1:2049     one directory, for a first try\n  \
+                  mount -t nfs4 127.0.0.1:/export /mnt                     on the client\n  \
+                  vouch export --exports /etc/exports --listen '[::]:2049'  what exports(5) lists\n  \
+                  vouch export check                                       a dry run: faults of the lists, and each client's options\n  \
+                  vouch export reload                                      read the list anew, no client notices\n  \
+                  vouch export status                                      clients, opens, locks, recent errors\n\n\
+                  It runs until SIGTERM or SIGINT, and then lets replies under way leave; SIGHUP reads the exports anew. Metrics: GET /metrics (Prometheus), GET /healthz.";
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     match args.command {

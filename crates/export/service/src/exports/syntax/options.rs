@@ -1,9 +1,12 @@
 mod data_servers;
 mod effective;
 mod locations;
+mod table;
 
 use std::net::SocketAddr;
 
+use table::How;
+pub use table::option_forms;
 use vouch_nfs4_server::{Flavour, FlavourAccess, Locations, Squash, SquashWho, Transport};
 use vouch_vfs_posix::{SnapshotOptions, SnapshotPattern};
 
@@ -55,6 +58,14 @@ impl FlavourRights {
     }
 }
 
+/// An option as a list has it.
+#[derive(Clone, Copy)]
+struct Written<'a> {
+    option: &'a str,
+    name: &'a str,
+    value: &'a str,
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OptionIssue {
     Warning(String),
@@ -97,60 +108,10 @@ impl Options {
 
     fn take_one(&mut self, option: &str) -> Result<(), OptionIssue> {
         let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
-        let number =
-            || value.and_then(|value| value.parse::<i64>().ok()).ok_or_else(|| option_error(option, "is not a number", "write a number"));
-        match (name, value) {
-            ("rw", None) => self.set_read_only(false),
-            ("ro", None) => self.set_read_only(true),
-            // As in nfs-utils, all_squash wins in any order.
-            ("root_squash", None) => self.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Root }),
-            ("no_root_squash", None) => self.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Nobody }),
-            ("all_squash", None) => self.set_squash(|_| SquashWho::All),
-            ("no_all_squash", None) => self.set_squash(|who| if who == SquashWho::All { SquashWho::Root } else { who }),
-            ("anonuid", _) => {
-                self.squash.anonymous_uid =
-                    id(number()?).ok_or_else(|| option_error(option, "is not a user number", "write 0 to 4294967294"))?
-            }
-            ("anongid", _) => {
-                self.squash.anonymous_gid =
-                    id(number()?).ok_or_else(|| option_error(option, "is not a group number", "write 0 to 4294967294"))?
-            }
-            ("secure", None) => self.secure = true,
-            ("insecure", None) => self.secure = false,
-            ("sec", Some(list)) => self.take_flavours(list)?,
-            ("fsid", Some(value)) => {
-                self.fsid = Some(fsid(value).ok_or_else(|| {
-                    option_error(option, "is neither a number, nor root, nor a UUID", "write fsid=7, fsid=root or a UUID")
-                })?)
-            }
-            ("machine_writes", None) => self.machine_writes = true,
-            ("no_delegations", None) => self.no_delegations = true,
-            ("crossmnt", None) => self.cross_mounts = true,
-            ("nocrossmnt", None) => self.cross_mounts = false,
-            ("hide", None) => {}
-            ("mountpoint" | "mp", value) => self.mount_point = Some(value.unwrap_or_default().as_bytes().to_vec()),
-            ("sync", None) => self.sync = true,
-            ("async", None) => self.sync = false,
-            // sign_fh: filehandles are always authenticated, with the key of the state directory.
-            ("no_subtree_check" | "no_pnfs" | "acl" | "wdelay" | "sign_fh", None) => {}
-            ("xprtsec", Some(list)) => self.transport_min = transport(option, list)?,
-            ("refer" | "replicas", Some(value)) => {
-                let list = locations::parse(value).ok_or_else(|| {
-                    option_error(option, "is not a list of locations", "write /PATH@HOST[+HOST][:/PATH@HOST], with IPv6 addresses in []")
-                })?;
-                self.locations = Some(Locations { is_referral: name == "refer", list });
-            }
-            ("snapshots", None) => self.snapshots = Some(None),
-            ("snapshots", Some(value)) => self.snapshots = Some(Some(snapshots(option, value)?)),
-            ("snapdir", Some("visible")) => self.snapshots_visible = Some(true),
-            ("snapdir", Some("hidden")) => self.snapshots_visible = Some(false),
-            ("snapdir", _) => return Err(option_error(option, "is neither visible nor hidden", "write snapdir=visible or snapdir=hidden")),
-            ("pnfs", Some(value)) => {
-                self.data_servers =
-                    Some(data_servers::parse(value).ok_or_else(|| {
-                        option_error(option, "is not a list of different addresses", "write ADDRESS[:PORT][+ADDRESS[:PORT]]")
-                    })?)
-            }
+        let written = Written { option, name, value: value.unwrap_or_default() };
+        match (table::TAKEN.iter().find(|taken| taken.name == name).map(|taken| taken.how), value) {
+            (Some(How::Flag(set)), None) => set(self),
+            (Some(How::Valued(_, take)), Some(_)) | (Some(How::Optional(_, take)), _) => take(self, written)?,
             _ => return Err(unsupported(option, name, value)),
         }
         Ok(())
@@ -257,20 +218,6 @@ impl Options {
     }
 }
 
-fn snapshots(option: &str, path: &str) -> Result<SnapshotPattern, OptionIssue> {
-    let advice = "write snapshots=DIR, or snapshots=DIR/*/PATH where each snapshot has the directory below PATH";
-    SnapshotPattern::parse(path).ok_or_else(|| option_error(option, "is not a directory of snapshots", advice))
-}
-
-/// One listed transport suffices, and a stronger one always does.
-fn transport(option: &str, list: &str) -> Result<Transport, OptionIssue> {
-    let mode = |word: &str| [Transport::Clear, Transport::Tls, Transport::MutualTls].into_iter().find(|mode| mode.name() == word);
-    let modes: Option<Vec<Transport>> = list.split(':').map(mode).collect();
-    modes
-        .and_then(|modes| modes.into_iter().min())
-        .ok_or_else(|| option_error(option, "is not a list of none, tls and mtls", "write for example xprtsec=tls:mtls"))
-}
-
 /// Options of exports(5) that have no effect here, or that cannot be had.
 fn unsupported(option: &str, name: &str, value: Option<&str>) -> OptionIssue {
     match (name, value) {
@@ -295,6 +242,9 @@ fn unsupported(option: &str, name: &str, value: Option<&str>) -> OptionIssue {
         ("squash_uids" | "squash_gids", Some(_)) => {
             warning(option, "the kernel's server ignores it too; write all_squash, or take away the rights of these users")
         }
+        _ if table::TAKEN.iter().any(|taken| taken.name == name) => {
+            option_error(option, if value.is_some() { "has a value" } else { "lacks its value" }, "see vouch-export(1) for its form")
+        }
         _ => option_error(option, "is not an option of exports(5)", "see vouch-export(1) for the supported options"),
     }
 }
@@ -305,24 +255,6 @@ fn warning(option: &str, why: &str) -> OptionIssue {
 
 fn option_error(option: &str, what: &str, cure: &'static str) -> OptionIssue {
     OptionIssue::Error(format!("option {option} {what}"), cure)
-}
-
-/// exports(5): -2 is a number at the end of the range.
-fn id(number: i64) -> Option<u32> {
-    u32::try_from(number).ok().or_else(|| (number == -2).then_some(u32::MAX - 1)).filter(|&id| id != u32::MAX)
-}
-
-fn fsid(value: &str) -> Option<Fsid> {
-    if value == "root" {
-        return Some(Fsid::Root);
-    }
-    if let Ok(number) = value.parse::<u32>() {
-        return Some(if number == 0 { Fsid::Root } else { Fsid::Number(number) });
-    }
-    // A UUID with hyphens or colons anywhere (exports(5)).
-    let digits: String = value.chars().filter(|c| !matches!(c, '-' | ':')).collect();
-    let bytes = data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok()?;
-    bytes.try_into().ok().map(Fsid::Uuid)
 }
 
 const NOBODY: u32 = 65_534;

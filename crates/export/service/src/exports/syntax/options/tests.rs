@@ -1,5 +1,6 @@
 use vouch_nfs4_server::Location;
 
+use super::table::fsid;
 use super::*;
 
 fn read(list: &str) -> (Options, Vec<OptionIssue>) {
@@ -148,5 +149,14 @@ proptest::proptest! {
         let (_, issues) = read(&list);
         let known = list.split(',').all(|option| option.is_empty() || read(option).1.is_empty());
         proptest::prop_assert!(known || !issues.is_empty());
+    }
+}
+
+#[test]
+fn documents_have_each_option() {
+    let page = include_str!("../../../../../../../docs/exports.md");
+    for taken in super::table::TAKEN {
+        let has = |end: &str| page.contains(&format!("`{}{end}", taken.name));
+        assert!(has("`") || has("="), "docs/exports.md lacks {}", taken.name);
     }
 }
