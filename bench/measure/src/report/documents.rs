@@ -371,7 +371,7 @@ mod tests {
 
     fn repository() -> &'static Path {
         let mut ups = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-        ups.find(|up| up.join("benches/figures.jsonl").exists()).expect("the crate lies in the repository")
+        ups.find(|up| up.join("bench/figures.jsonl").exists()).expect("the crate lies in the repository")
     }
 
     fn read(file: &Path) -> String {
@@ -380,8 +380,8 @@ mod tests {
 
     #[test]
     fn page_of_kept_runs_has_all_figures() {
-        let figures = read(&repository().join("benches/figures.jsonl"));
-        let contents = Contents::from_json(&read(&repository().join("benches/results.json")), "results.json").expect("valid contents");
+        let figures = read(&repository().join("bench/figures.jsonl"));
+        let contents = Contents::from_json(&read(&repository().join("bench/results.json")), "results.json").expect("valid contents");
         let runs = contents.records().map(|(name, file)| {
             let (_, run) = file.to_str().and_then(kept_run).expect("a kept run");
             (name.to_owned(), Run::from_figures(&figures, run, "figures.jsonl").expect("a record"))
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn runs_that_documents_name_are_kept() {
-        let figures = read(&repository().join("benches/figures.jsonl"));
+        let figures = read(&repository().join("bench/figures.jsonl"));
         for entry in std::fs::read_dir(repository().join("docs")).expect("pages") {
             let page = entry.expect("an entry").path();
             let text = if page.is_file() { read(&page) } else { continue };

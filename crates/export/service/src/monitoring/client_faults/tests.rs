@@ -79,7 +79,7 @@ fn every_status_of_the_protocol_is_a_client_fault_or_ordinary() {
 
 #[test]
 fn documents_have_one_row_for_each_fault() {
-    let page = include_str!("../../../../../docs/client-faults.md");
+    let page = include_str!("../../../../../../docs/client-faults.md");
     let mut rows: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name)).collect();
     let mut names: Vec<&str> = ClientFault::ALL.iter().map(|fault| fault.name()).collect();
     rows.sort_unstable();
