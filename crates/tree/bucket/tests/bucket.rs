@@ -106,9 +106,12 @@ enum Conditions {
     Ignored,
 }
 
+/// By name: the entity tag and the content.
+type Objects = HashMap<String, (String, Vec<u8>)>;
+
 struct FakeStore {
     port: u16,
-    objects: Arc<Mutex<HashMap<String, (String, Vec<u8>)>>>,
+    objects: Arc<Mutex<Objects>>,
 }
 
 impl FakeStore {
@@ -126,7 +129,7 @@ impl FakeStore {
     }
 }
 
-fn answer_with(objects: &Mutex<HashMap<String, (String, Vec<u8>)>>, conditions: Conditions, number: usize, mut stream: TcpStream) {
+fn answer_with(objects: &Mutex<Objects>, conditions: Conditions, number: usize, mut stream: TcpStream) {
     let Request { line, fields, body } = read_request(&stream);
     let mut words = line.split([' ', '?']);
     let (method, key) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());

@@ -7,6 +7,7 @@ pub(crate) mod lookahead;
 pub(crate) mod owner_sequence;
 mod panic_guard;
 mod precheck;
+pub(crate) mod progress;
 pub(crate) mod reply_cache;
 pub(crate) mod run;
 pub(crate) mod sequence;

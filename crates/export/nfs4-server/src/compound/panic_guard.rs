@@ -6,7 +6,8 @@ use vouch_nfs4::op::{Op, Results};
 use vouch_vfs::Blocking;
 use vouch_xdr::Writer;
 
-use super::run::{Compound, Phase, Progress, RunOutcome};
+use super::progress::{Progress, RunOutcome};
+use super::run::{Compound, Phase};
 use crate::state::OwnerReply;
 use crate::{Effect, Server, compound::sequence};
 

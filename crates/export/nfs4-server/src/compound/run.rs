@@ -10,6 +10,7 @@ use vouch_xdr::{Reader, Writer};
 
 use super::dispatch::dispatch;
 use super::precheck;
+use super::progress::{BlockedOn, Progress, RunOutcome, Stop};
 use crate::compound::context::{CallState, CompoundContext, PendingSync, RecordWait};
 use crate::compound::lookahead::Lookahead;
 use crate::compound::sequence::{self, SequenceInput};
@@ -18,25 +19,6 @@ use crate::files::file_ref::Object;
 use crate::observer::notification::{CompletedOp, DeferredNotification};
 use crate::state::FileKey;
 use crate::{Effect, ExportId, Now, Reply, Request, Server};
-
-pub enum Progress {
-    Done(Option<Reply>),
-    /// Run the next operation with [`Blocking::Allowed`] on a thread that may wait for this.
-    Blocked(BlockedOn),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockedOn {
-    Disk,
-    NameService,
-    Remote(SystemId),
-}
-
-impl BlockedOn {
-    pub fn remote(self) -> Option<SystemId> {
-        if let BlockedOn::Remote(system) = self { Some(system) } else { None }
-    }
-}
 
 /// Must run to its end even without its connection: the session's slot waits for it.
 pub struct Compound {
@@ -68,18 +50,6 @@ enum OperationOutcome {
     End(Status),
     Blocked(Stop),
     Replayed,
-}
-
-pub(super) enum RunOutcome {
-    Answered,
-    Unanswered,
-    Blocked(Stop),
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Stop {
-    ForFiles,
-    ForNames,
 }
 
 enum Synced {

@@ -122,7 +122,7 @@ fn search_in_long_file_moves_to_thread_that_may_block() {
         set_size(&mut client, "f", stateid, len);
         for search in &searches {
             let mut call = client.begin(&[lookup("f"), search.clone()]);
-            assert_eq!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked), blocks, "{len}");
+            assert_eq!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)), blocks, "{len}");
             if blocks {
                 assert_eq!(fixture.run_to_status(&mut call, Blocking::Allowed), Status::OK);
             }
