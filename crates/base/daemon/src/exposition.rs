@@ -51,10 +51,6 @@ impl Exposition {
         self.sample(name, &[], value);
     }
 
-    pub fn text(&mut self) -> &mut String {
-        &mut self.0
-    }
-
     pub fn into_text(self) -> String {
         self.0
     }

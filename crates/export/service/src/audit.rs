@@ -29,6 +29,7 @@ pub(super) use refusals::Refused;
 pub(super) use replica_faults::ReplicaFaultReporter;
 
 use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, KeyWatch, NewRules, RefusalLimit, TrailConfig, now_ns};
+use vouch_daemon::exposition::Exposition;
 
 #[derive(Clone, Debug)]
 pub struct AuditConfig {
@@ -154,8 +155,8 @@ impl Audit {
         }
     }
 
-    pub(super) fn write(&self, out: &mut String) {
-        trail::metrics::write("vouch_export_audit", &self.trail, &self.bounds, out);
+    pub(super) fn write(&self, page: &mut Exposition) {
+        trail::metrics::write("vouch_export_audit", &self.trail, &self.bounds, page);
     }
 }
 

@@ -8,6 +8,7 @@ use vouch_audit::Record;
 use vouch_audit::record::{Act, Class};
 use vouch_audit::trail::Trail;
 use vouch_daemon::audit_trail::{self, RefusalLimit, now_ns};
+use vouch_daemon::exposition::Exposition;
 
 use crate::clock::Clock;
 use crate::faults::{RecentRefusals, RefusalStatus, TICKETS_REFUSED};
@@ -72,7 +73,7 @@ impl Records {
     }
 
     /// In Prometheus' text format. Nothing without a trail.
-    pub(super) fn write_metrics(&self, page: &mut String) {
+    pub(super) fn write_metrics(&self, page: &mut Exposition) {
         if let Some(trail) = &self.trail {
             audit_trail::metrics::write("vouch_jobs_audit", trail, &self.limit, page);
         }

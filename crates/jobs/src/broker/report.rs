@@ -102,7 +102,7 @@ impl StatusSource for BrokerReport {
         ] {
             page.single(name, Counter, help, count);
         }
-        self.broker.records.write_metrics(page.text());
+        self.broker.records.write_metrics(&mut page);
         page.into_text()
     }
 

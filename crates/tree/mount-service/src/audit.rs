@@ -12,6 +12,7 @@ use vouch_audit::rules::Rules;
 use vouch_audit::trail::{SystemDisk, Trail};
 use vouch_audit::{Flavour, Record};
 use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, RefusalLimit, TrailConfig, TrailError, now_ns};
+use vouch_daemon::exposition::Exposition;
 use vouch_tree_client::{ErrorClass, FaultObserver, ReplicaFault};
 use vouch_tree_mount::{Observation, Observer, Operation, Recorded, TreeEvent};
 
@@ -72,8 +73,8 @@ impl MountAudit {
         self.halt.notified().await;
     }
 
-    pub(crate) fn write_metrics(&self, out: &mut String) {
-        trail::metrics::write("vouch_mount_audit", &self.trail, &self.bounds, out);
+    pub(crate) fn write_metrics(&self, page: &mut Exposition) {
+        trail::metrics::write("vouch_mount_audit", &self.trail, &self.bounds, page);
     }
 
     pub(crate) fn is_healthy(&self) -> bool {

@@ -35,7 +35,7 @@ impl StatusSource for MountReport {
     fn metrics(&self) -> String {
         let mut page = Exposition::of_daemon();
         write_metrics(&self.monitor.status(), &mut page);
-        self.audit.iter().for_each(|audit| audit.write_metrics(page.text()));
+        self.audit.iter().for_each(|audit| audit.write_metrics(&mut page));
         page.into_text()
     }
 

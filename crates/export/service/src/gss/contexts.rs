@@ -1,6 +1,5 @@
 //! Threads, clocks and randomness for `vouch_rpcsec_gss`.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
@@ -19,6 +18,7 @@ use crate::monitoring::refusals::RecentRefusals;
 use crate::thread_pool::{Pool, TaskOrigin};
 use crate::transport::connection::{ActiveCall, Connection};
 use crate::transport::output::Outgoing;
+use vouch_daemon::exposition::{Exposition, Metric};
 use vouch_daemon::rate_limit::Throttle;
 
 use super::callback::Awaited;
@@ -176,26 +176,23 @@ impl Gss {
         self.refusals.lock().expire(clock::mono_ms());
     }
 
-    pub(crate) fn write(&self, out: &mut String) {
+    pub(crate) fn write(&self, page: &mut Exposition) {
         let (held, evicted) = {
             let contexts = self.contexts.lock();
             (contexts.len() as u64, contexts.evicted())
         };
         let counts = &self.counts;
         let lines = [
-            ("contexts", "gauge", "Kerberos contexts now.", held),
-            ("contexts_made_total", "counter", "Contexts made.", counts.made.get()),
-            ("contexts_refused_total", "counter", "Tickets that were refused.", counts.refused.get()),
-            ("contexts_evicted_total", "counter", "Contexts that had to make room for others.", evicted),
-            ("calls_denied_total", "counter", "Calls whose header did not hold.", counts.denied.get()),
-            ("calls_dropped_total", "counter", "Calls that came twice or too late.", counts.dropped.get()),
-            ("calls_garbage_total", "counter", "Calls whose body did not hold.", counts.garbage.get()),
+            ("contexts", Metric::Gauge, "Kerberos contexts now.", held),
+            ("contexts_made_total", Metric::Counter, "Contexts made.", counts.made.get()),
+            ("contexts_refused_total", Metric::Counter, "Tickets that were refused.", counts.refused.get()),
+            ("contexts_evicted_total", Metric::Counter, "Contexts that had to make room for others.", evicted),
+            ("calls_denied_total", Metric::Counter, "Calls whose header did not hold.", counts.denied.get()),
+            ("calls_dropped_total", Metric::Counter, "Calls that came twice or too late.", counts.dropped.get()),
+            ("calls_garbage_total", Metric::Counter, "Calls whose body did not hold.", counts.garbage.get()),
         ];
         for (name, kind, help, value) in lines {
-            let _ = writeln!(
-                out,
-                "# HELP vouch_export_gss_{name} {help}\n# TYPE vouch_export_gss_{name} {kind}\nvouch_export_gss_{name} {value}"
-            );
+            page.single(&format!("vouch_export_gss_{name}"), kind, help, value);
         }
     }
 

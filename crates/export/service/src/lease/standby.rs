@@ -1,13 +1,12 @@
 //! A head that waits for its turn. It answers status requests, and no client.
 
-use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use vouch_daemon::exposition::Exposition;
+use vouch_daemon::exposition::{Exposition, Metric};
 use vouch_daemon::status::{DaemonKind, DaemonStatus};
 use vouch_daemon::status_server::{self, StatusListeners, StatusSource};
 use vouch_daemon::status_socket::StatusSocket;
@@ -20,7 +19,6 @@ use super::serving_right::clock_ns;
 use super::{LeaseError, SharedState};
 use crate::config::ExportConfig;
 use crate::error::ExportError;
-use crate::monitoring::operation_metrics::line;
 use crate::monitoring::status::{HeadRole, HeadStatus, SiteStatus, Status};
 use crate::privileges;
 use crate::state_directory::control_path;
@@ -116,13 +114,11 @@ impl StandbyReporter {
 
 impl StatusSource for StandbyStatus {
     fn metrics(&self) -> String {
-        let mut out = Exposition::of_daemon().into_text();
+        let mut page = Exposition::of_daemon();
         let epoch = self.head.lock().epoch;
-        line(&mut out, "vouch_export_head_active", "1 if this head serves the shared state directory, 0 for a standby.", "gauge");
-        let _ = writeln!(out, "vouch_export_head_active 0");
-        line(&mut out, "vouch_export_head_epoch", "Epoch of the shared state directory.", "gauge");
-        let _ = writeln!(out, "vouch_export_head_epoch {epoch}");
-        out
+        page.single("vouch_export_head_active", Metric::Gauge, "1 if this head serves the shared state directory, 0 for a standby.", 0);
+        page.single("vouch_export_head_epoch", Metric::Gauge, "Epoch of the shared state directory.", epoch);
+        page.into_text()
     }
 
     fn health(&self, _: u64) -> (bool, String) {

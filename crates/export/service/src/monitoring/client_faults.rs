@@ -1,10 +1,11 @@
 //! Every answer and event that ends a mount or a client's state. Each one is counted, and logged with
 //! client, cause and cure. docs/client-faults.md is the same table for administrators.
 
-use std::fmt::{Arguments, Write as _};
+use std::fmt::Arguments;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
+use vouch_daemon::exposition::{Exposition, Metric};
 use vouch_daemon::rate_limit::Throttle;
 use vouch_nfs4::Status;
 use vouch_nfs4::op::Op;
@@ -12,7 +13,6 @@ use vouch_nfs4_server::{ClientEnd, Denial};
 use vouch_oncrpc::AuthStat;
 
 use super::counter::Counter;
-use super::operation_metrics::line;
 use super::refusals::RecentRefusals;
 use super::status::RefusalStatus;
 use crate::clock;
@@ -190,10 +190,10 @@ impl ClientFaults {
         self.recent.status()
     }
 
-    pub(super) fn write(&self, out: &mut String) {
-        line(out, METRIC, "Answers and events that end a mount or the state of a client.", "counter");
+    pub(super) fn write(&self, page: &mut Exposition) {
+        page.family(METRIC, Metric::Counter, "Answers and events that end a mount or the state of a client.");
         for fault in ClientFault::ALL {
-            let _ = writeln!(out, "{METRIC}{{fault=\"{}\"}} {}", fault.name(), self.count(*fault));
+            page.sample(METRIC, &[("fault", fault.name())], self.count(*fault));
         }
     }
 }

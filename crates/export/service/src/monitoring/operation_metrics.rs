@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use vouch_audit::operations;
+use vouch_daemon::exposition::{Exposition, Metric};
 use vouch_nfs4::Status;
 use vouch_nfs4::op::Op;
 use vouch_nfs4_server::{ConnectionId, Denied, ExportId, Observation, Observer, Principal};
@@ -137,31 +137,31 @@ impl Metrics {
         self.statuses.write().entry(status).or_default().add(1);
     }
 
-    pub(crate) fn write(&self, out: &mut String) {
+    pub(crate) fn write(&self, page: &mut Exposition) {
         let counts = self.operation_counts();
         let all = counts.iter().enumerate().filter(|(_, [done, _])| *done > 0);
-        line(out, "vouch_export_operations_total", "Operations by name.", "counter");
+        page.family("vouch_export_operations_total", Metric::Counter, "Operations by name.");
         for (number, [done, _]) in all.clone() {
-            let _ = writeln!(out, "vouch_export_operations_total{{op=\"{}\"}} {done}", name(number));
+            page.sample("vouch_export_operations_total", &[("op", name(number))], done);
         }
-        line(out, "vouch_export_operations_failed_total", "Failed operations by name.", "counter");
+        page.family("vouch_export_operations_failed_total", Metric::Counter, "Failed operations by name.");
         for (number, [_, failed]) in all {
-            let _ = writeln!(out, "vouch_export_operations_failed_total{{op=\"{}\"}} {failed}", name(number));
+            page.sample("vouch_export_operations_failed_total", &[("op", name(number))], failed);
         }
-        line(out, "vouch_export_status_total", "Failed operations by status.", "counter");
+        page.family("vouch_export_status_total", Metric::Counter, "Failed operations by status.");
         let mut statuses: Vec<_> = self.statuses.read().iter().map(|(status, count)| (*status, count.get())).collect();
         statuses.sort_unstable();
         for (status, count) in statuses {
-            let _ = writeln!(out, "vouch_export_status_total{{status=\"{status}\"}} {count}");
+            page.sample("vouch_export_status_total", &[("status", &status.to_string())], count);
         }
-        self.client_faults.write(out);
+        self.client_faults.write(page);
         let mut clients: Vec<_> = self.clients.read().iter().map(|(address, totals)| (address.to_string(), totals.clone())).collect();
         clients.sort_by(|a, b| a.0.cmp(&b.0));
         clients.push(("other".into(), self.other_clients.clone()));
-        totals(out, "client", &clients);
-        let mut exports: Vec<_> = self.exports.read().values().map(|(name, totals)| (escaped(name), totals.clone())).collect();
+        totals(page, "client", &clients);
+        let mut exports: Vec<_> = self.exports.read().values().map(|(name, totals)| (name.to_string(), totals.clone())).collect();
         exports.sort_by(|a, b| a.0.cmp(&b.0));
-        totals(out, "export", &exports);
+        totals(page, "export", &exports);
     }
 }
 
@@ -247,7 +247,7 @@ impl Totals {
     }
 }
 
-fn totals(out: &mut String, label: &str, all: &[(String, Arc<Totals>)]) {
+fn totals(page: &mut Exposition, label: &str, all: &[(String, Arc<Totals>)]) {
     type Pick = fn(&Totals) -> &Counter;
     let series: [(&str, &str, Pick); 4] = [
         ("operations", "Operations", |totals| &totals.operations),
@@ -257,15 +257,11 @@ fn totals(out: &mut String, label: &str, all: &[(String, Arc<Totals>)]) {
     ];
     for (what, help, pick) in series {
         let metric = format!("vouch_export_{label}_{what}_total");
-        line(out, &metric, &format!("{help}, by {label}."), "counter");
+        page.family(&metric, Metric::Counter, &format!("{help}, by {label}."));
         for (name, totals) in all {
-            let _ = writeln!(out, "{metric}{{{label}=\"{name}\"}} {}", pick(totals).get());
+            page.sample(&metric, &[(label, name)], pick(totals).get());
         }
     }
-}
-
-pub(crate) fn line(out: &mut String, metric: &str, help: &str, kind: &str) {
-    let _ = writeln!(out, "# HELP {metric} {help}\n# TYPE {metric} {kind}");
 }
 
 fn user(principal: &Principal) -> Cow<'_, str> {
@@ -274,10 +270,6 @@ fn user(principal: &Principal) -> Cow<'_, str> {
         Principal::Sys { uid, .. } => uid.to_string().into(),
         Principal::Gss { name } | Principal::Certificate { name } => (&**name).into(),
     }
-}
-
-fn escaped(label: &str) -> String {
-    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Index 0 counts unknown operations.
@@ -332,8 +324,8 @@ mod tests {
         }
         assert_eq!(metrics.clients.read().len(), METRIC_CLIENTS_MAX);
         assert_eq!(metrics.other_clients.operations.get(), 10);
-        let mut out = String::new();
-        metrics.write(&mut out);
-        assert!(out.contains("vouch_export_client_operations_total{client=\"other\"} 10\n"));
+        let mut page = Exposition::default();
+        metrics.write(&mut page);
+        assert!(page.into_text().contains("vouch_export_client_operations_total{client=\"other\"} 10\n"));
     }
 }

@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +11,8 @@ use crate::tls::Tls;
 
 use crate::clock;
 use crate::driver::Driver;
-use crate::monitoring::operation_metrics::{Metrics, line};
-use vouch_daemon::exposition::Exposition;
+use crate::monitoring::operation_metrics::Metrics;
+use vouch_daemon::exposition::{Exposition, Metric};
 use vouch_daemon::status::{DaemonKind, DaemonStatus};
 use vouch_daemon::status_server::StatusSource;
 
@@ -96,7 +95,7 @@ impl Report {
         Some(HeadStatus { head, role: HeadRole::Active, epoch, holder: None, lease_left_ms: right.left_ms() })
     }
 
-    fn write_head(&self, out: &mut String) {
+    fn write_head(&self, page: &mut Exposition) {
         let Some(head) = self.head() else { return };
         let gauges = [
             ("vouch_export_head_active", "1 if this head serves the shared state directory, 0 for a standby.", 1),
@@ -104,8 +103,7 @@ impl Report {
             ("vouch_export_head_lease_left_milliseconds", "Rest of the lease, if no renewal succeeds.", head.lease_left_ms),
         ];
         for (metric, help, value) in gauges {
-            line(out, metric, help, "gauge");
-            let _ = writeln!(out, "{metric} {value}");
+            page.single(metric, Metric::Gauge, help, value);
         }
     }
 
@@ -136,11 +134,11 @@ impl Report {
         (count(Transport::Tls), count(Transport::MutualTls))
     }
 
-    fn write_tls(&self, tls: &Tls, out: &mut String) {
+    fn write_tls(&self, tls: &Tls, page: &mut Exposition) {
         let ((sessions, mutual), credentials) = (self.tls_sessions(), tls.credentials());
-        line(out, "vouch_export_tls_sessions", "Open connections over TLS, by xprtsec.", "gauge");
-        let _ = writeln!(out, "vouch_export_tls_sessions{{xprtsec=\"tls\"}} {sessions}");
-        let _ = writeln!(out, "vouch_export_tls_sessions{{xprtsec=\"mtls\"}} {mutual}");
+        page.family("vouch_export_tls_sessions", Metric::Gauge, "Open connections over TLS, by xprtsec.");
+        page.sample("vouch_export_tls_sessions", &[("xprtsec", "tls")], sessions);
+        page.sample("vouch_export_tls_sessions", &[("xprtsec", "mtls")], mutual);
         let handshaking = tls.in_handshake.load(Ordering::Relaxed) as i64;
         let gauges = [
             ("vouch_export_tls_handshakes_open", "TLS handshakes in progress.", handshaking),
@@ -156,8 +154,7 @@ impl Report {
             ),
         ];
         for (metric, help, value) in gauges {
-            line(out, metric, help, "gauge");
-            let _ = writeln!(out, "{metric} {value}");
+            page.single(metric, Metric::Gauge, help, value);
         }
         let counters = [
             ("vouch_export_tls_handshakes_total", "TLS handshakes completed.", tls.handshakes.get()),
@@ -171,8 +168,7 @@ impl Report {
             ("vouch_export_tls_reloads_failed_total", "Reloads that failed and kept the old certificates.", tls.reloads_failed.get()),
         ];
         for (metric, help, value) in counters {
-            line(out, metric, help, "counter");
-            let _ = writeln!(out, "{metric} {value}");
+            page.single(metric, Metric::Counter, help, value);
         }
     }
 
@@ -277,26 +273,24 @@ impl Report {
 
 impl StatusSource for Report {
     fn metrics(&self) -> String {
-        let mut out = Exposition::of_daemon().into_text();
+        let mut page = Exposition::of_daemon();
         let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
         for (metric, help, value) in self.gauges(&totals, grace_left_ms > 0) {
-            line(&mut out, metric, help, "gauge");
-            let _ = writeln!(out, "{metric} {value}");
+            page.single(metric, Metric::Gauge, help, value);
         }
         for (metric, help, value) in self.counters(&totals) {
-            line(&mut out, metric, help, "counter");
-            let _ = writeln!(out, "{metric} {value}");
+            page.single(metric, Metric::Counter, help, value);
         }
-        self.write_head(&mut out);
+        self.write_head(&mut page);
         if let Some(tls) = &self.driver.tls {
-            self.write_tls(tls, &mut out);
+            self.write_tls(tls, &mut page);
         }
         if let Some(gss) = &self.driver.gss {
-            gss.write(&mut out);
+            gss.write(&mut page);
         }
-        self.metrics.write(&mut out);
-        self.driver.audit.iter().for_each(|audit| audit.write(&mut out));
-        out
+        self.metrics.write(&mut page);
+        self.driver.audit.iter().for_each(|audit| audit.write(&mut page));
+        page.into_text()
     }
 
     fn health(&self, _: u64) -> (bool, String) {

@@ -34,8 +34,9 @@ fn every_fault_is_counted_and_logged_with_client_cause_and_cure() {
             (0..20).for_each(|_| faults.note(fault, Some(b"host one"), [192, 0, 2, 7].into(), format_args!("export=/data")));
         }
     });
-    let mut page = String::new();
+    let mut page = Exposition::default();
     faults.write(&mut page);
+    let page = page.into_text();
     let log = String::from_utf8(lines.0.lock().clone()).unwrap();
     for fault in ClientFault::ALL {
         assert!(page.contains(&format!("vouch_export_client_faults_total{{fault=\"{}\"}} 20\n", fault.name())), "{page}");
