@@ -5,7 +5,7 @@
 set -euo pipefail
 program=$(realpath "$1") name=$2 index=$3
 here=$(realpath "$(dirname "$0")")
-cd "$here/../../../../.."
+cd "$here/../../../../../.."
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 fail() { echo "FAILED: $1" >&2; exit 1; }
