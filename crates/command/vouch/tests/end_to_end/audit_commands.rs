@@ -37,8 +37,8 @@ pub(crate) fn put(log: &mut Log, principal: &str, operation: u16, path: &str, pa
     log.maintain(time_ns).expect("the write succeeds");
 }
 
-pub(crate) fn trail(world: &TestSite) -> String {
-    let directory = world.path("trail");
+pub(crate) fn trail(site: &TestSite) -> String {
+    let directory = site.path("trail");
     std::fs::create_dir(&directory).expect("a directory");
     let key = Ratchet::new([3; 16], &[4; 32]);
     create_key(&SystemDisk, &directory.join(KEY_FILE), &key).expect("a key");
@@ -54,9 +54,9 @@ pub(crate) fn trail(world: &TestSite) -> String {
 }
 
 pub(crate) fn with_trail() -> TestSite {
-    let world = TestSite::new();
-    trail(&world);
-    world
+    let site = TestSite::new();
+    trail(&site);
+    site
 }
 
 fn json_lines(text: &str) -> Vec<serde_json::Value> {
@@ -65,8 +65,8 @@ fn json_lines(text: &str) -> Vec<serde_json::Value> {
 
 #[test]
 fn search_selects_records_by_each_criterion() {
-    let world = with_trail();
-    let search = |more: &[&str]| json_lines(&world.run_ok([&["audit", "search", "trail", "--json"], more].concat()));
+    let site = with_trail();
+    let search = |more: &[&str]| json_lines(&site.run_ok([&["audit", "search", "trail", "--json"], more].concat()));
     for scan in [&[][..], &["--scan"]] {
         let search = |more: &[&str]| search(&[more, scan].concat());
         assert_eq!(search(&[]).len(), 202);
@@ -86,31 +86,31 @@ fn search_selects_records_by_each_criterion() {
             search(&["--path", "/srv/seven", "--renames"]).iter().map(|one| one["event"]["sequence"].as_u64().unwrap()).collect();
         assert_eq!(named, [15, 201, 202]);
     }
-    assert_eq!(world.run_ok(["audit", "search", "trail", "--uid", "1000", "--count"]), "202\n");
-    let text = world.run_ok(["audit", "search", "trail", "--path", "/srv/7"]);
+    assert_eq!(site.run_ok(["audit", "search", "trail", "--uid", "1000", "--count"]), "202\n");
+    let text = site.run_ok(["audit", "search", "trail", "--path", "/srv/7"]);
     assert!(
         text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" export=\"/srv\" uid=1000 read=4096 minor=0 boot=1a1a1a1a-1a1a-"),
         "{text}"
     );
     assert_eq!(search(&["-n", "1"])[0]["host"]["boot"]["id"], "1a1a1a1a-1a1a-1a1a-1a1a-1a1a1a1a1a1a");
     assert_eq!((search(&["--auid", "1000"]).len(), search(&["--auid", "1001"]).len()), (202, 0));
-    world.run_err(2, ["audit", "search", "trail", "--renames"]);
-    world.run_err(3, ["audit", "search", "trail", "-S", "execve"]);
-    world.run_err(4, ["audit", "search", "nowhere"]);
-    std::fs::create_dir(world.path("empty")).expect("a directory");
+    site.run_err(2, ["audit", "search", "trail", "--renames"]);
+    site.run_err(3, ["audit", "search", "trail", "-S", "execve"]);
+    site.run_err(4, ["audit", "search", "nowhere"]);
+    std::fs::create_dir(site.path("empty")).expect("a directory");
     for command in ["search", "report", "follow"] {
-        world.run_err(4, ["audit", command, "empty"]);
+        site.run_err(4, ["audit", command, "empty"]);
     }
-    world.run_err(4, ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "sent", "empty"]);
-    world.run_err(2, ["audit", "search", "trail", "--path", "srv/7"]);
+    site.run_err(4, ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "sent", "empty"]);
+    site.run_err(2, ["audit", "search", "trail", "--path", "srv/7"]);
     assert_eq!(search(&["--path", "//srv/7/"]).len(), search(&["--path", "/srv/7"]).len());
     assert_eq!(search(&["--client", "10.0.0.0/8", "--result", "EACCES"]).len(), 100);
 }
 
 #[test]
 fn report_counts_records_and_escapes_names_in_html() {
-    let world = with_trail();
-    let report: serde_json::Value = serde_json::from_str(&world.run_ok(["audit", "report", "trail", "--json"])).unwrap();
+    let site = with_trail();
+    let report: serde_json::Value = serde_json::from_str(&site.run_ok(["audit", "report", "trail", "--json"])).unwrap();
     assert_eq!(
         (report["records"].as_u64(), report["failures"].as_u64(), report["bytes_read"].as_u64()),
         (Some(202), Some(100), Some(101 * 4096))
@@ -121,30 +121,30 @@ fn report_counts_records_and_escapes_names_in_html() {
     assert_eq!(bars, 202);
     let bars: Vec<u64> = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).collect();
     assert!(bars.len() > 40 && bars[..bars.len() - 1].iter().all(|records| *records == bars[0]), "{bars:?}");
-    let text = world.run_ok(["audit", "report", "trail", "--top", "2"]);
+    let text = site.run_ok(["audit", "report", "trail", "--top", "2"]);
     assert!(text.contains("202 records, 100 failures") && text.contains("by user (2 of 3)"), "{text}");
-    let page = world.run_ok(["audit", "report", "trail", "--html"]);
+    let page = site.run_ok(["audit", "report", "trail", "--html"]);
     assert!(page.contains("<svg") && page.contains("prefers-color-scheme:dark") && page.contains("/srv/&lt;secret&gt;"), "{page}");
     assert!(!page.contains("<secret>") && !page.contains("http"), "{page}");
 }
 
 #[test]
 fn records_with_control_characters_cannot_hide_verification_faults() {
-    let world = TestSite::new();
-    let public = trail(&world);
-    let mut log = open(&world.path("trail"));
+    let site = TestSite::new();
+    let public = trail(&site);
+    let mut log = open(&site.path("trail"));
     let detail = b"\x1b[2J\x1b[3J\x1b[Hsound: 202 records in 1 segments, all sealed\n\x1b[8m";
     let recovered = vouch_audit::record::Act::Recovered as u16;
     log.append_record(&Record { class: vouch_audit::record::Class::Administrative, operation: recovered, detail, ..Record::default() });
     log.close(3_000_000 * SECOND).expect("the trail closes");
     let verify = ["audit", "verify", "--public", &public, "trail"];
-    assert!(world.run_ok(verify).lines().last().unwrap().starts_with("sound: 203 records"));
-    let first = vouch_audit::trail::segments(&world.path("trail")).unwrap().remove(0).path;
+    assert!(site.run_ok(verify).lines().last().unwrap().starts_with("sound: 203 records"));
+    let first = vouch_audit::trail::segments(&site.path("trail")).unwrap().remove(0).path;
     let mut bytes = std::fs::read(&first).unwrap();
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
     std::fs::write(&first, bytes).unwrap();
-    let output = world.run(verify);
+    let output = site.run(verify);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
@@ -156,44 +156,44 @@ fn records_with_control_characters_cannot_hide_verification_faults() {
 
 #[test]
 fn gap_records_count_as_failures() {
-    let world = with_trail();
-    let mut log = open(&world.path("trail"));
+    let site = with_trail();
+    let mut log = open(&site.path("trail"));
     log.append_record(&Record { class: vouch_audit::record::Class::Gap, time_ns: 2_000_000 * SECOND, gap: Some(9), ..Record::default() });
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    let failed = json_lines(&world.run_ok(["audit", "search", "trail", "--result", "failure", "--newest", "-n", "1", "--json"]));
+    let failed = json_lines(&site.run_ok(["audit", "search", "trail", "--result", "failure", "--newest", "-n", "1", "--json"]));
     assert_eq!((&failed[0]["event"]["action"], &failed[0]["event"]["outcome"]), (&"gap".into(), &"failure".into()));
-    assert_eq!(world.run_ok(["audit", "search", "trail", "--result", "success", "--class", "gap", "--count"]), "0\n");
-    assert!(world.run_ok(["audit", "search", "trail", "--class", "gap"]).contains(" gap failed lost=9"));
-    assert!(world.run_ok(["audit", "report", "trail"]).contains("203 records, 101 failures, 9 lost"));
+    assert_eq!(site.run_ok(["audit", "search", "trail", "--result", "success", "--class", "gap", "--count"]), "0\n");
+    assert!(site.run_ok(["audit", "search", "trail", "--class", "gap"]).contains(" gap failed lost=9"));
+    assert!(site.run_ok(["audit", "report", "trail"]).contains("203 records, 101 failures, 9 lost"));
 }
 
 #[test]
 fn proof_of_a_record_is_checked_without_the_trail() {
-    let world = TestSite::new();
-    let public = trail(&world);
-    world.run_ok(["audit", "prove", "trail", "77", "--out", "77.proof"]);
-    world.run_err(3, ["audit", "prove", "trail", "77", "--out", "77.proof"]);
-    std::fs::rename(world.path("trail"), world.path("gone")).unwrap();
-    let shown = world.run_ok(["audit", "check-proof", "--public", &public, "77.proof"]);
+    let site = TestSite::new();
+    let public = trail(&site);
+    site.run_ok(["audit", "prove", "trail", "77", "--out", "77.proof"]);
+    site.run_err(3, ["audit", "prove", "trail", "77", "--out", "77.proof"]);
+    std::fs::rename(site.path("trail"), site.path("gone")).unwrap();
+    let shown = site.run_ok(["audit", "check-proof", "--public", &public, "77.proof"]);
     assert!(shown.starts_with("77 ") && shown.contains("/srv/38"), "{shown}");
-    world.run_err(5, ["audit", "check-proof", "--public", &"00".repeat(32), "77.proof"]);
-    let mut bytes = std::fs::read(world.path("77.proof")).unwrap();
+    site.run_err(5, ["audit", "check-proof", "--public", &"00".repeat(32), "77.proof"]);
+    let mut bytes = std::fs::read(site.path("77.proof")).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
-    std::fs::write(world.path("77.proof"), bytes).unwrap();
-    world.run_err(5, ["audit", "check-proof", "--public", &public, "77.proof"]);
-    world.run_err(4, ["audit", "prove", "gone", "777", "--out", "777.proof"]);
+    std::fs::write(site.path("77.proof"), bytes).unwrap();
+    site.run_err(5, ["audit", "check-proof", "--public", &public, "77.proof"]);
+    site.run_err(4, ["audit", "prove", "gone", "777", "--out", "777.proof"]);
 }
 
 #[test]
 fn follow_continues_over_segment_ends() {
-    let world = with_trail();
-    assert!(read_key(&world.path("trail").join(KEY_FILE)).is_ok());
-    let mut child = world
+    let site = with_trail();
+    assert!(read_key(&site.path("trail").join(KEY_FILE)).is_ok());
+    let mut child = site
         .command(["audit", "follow", "trail", "--all", "--json", "--principal", "dave@EXAMPLE.ORG"])
         .stdout(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    let mut log = open(&world.path("trail"));
+    let mut log = open(&site.path("trail"));
     for number in 0..100 {
         put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/new-{number}"), "", 0);
         log.write().expect("the write succeeds");
@@ -208,41 +208,41 @@ fn follow_continues_over_segment_ends() {
 
 #[test]
 fn search_finds_imported_kernel_audit_events() {
-    let world = with_trail();
-    world.write("audit.log", include_bytes!("../../../../audit/audit/src/host/recorded.log"));
-    world.run_ok(["audit", "keygen", "host"]);
-    world.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
-    world.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
-    assert_eq!(world.run_ok(["audit", "search", "host", "--class", "host", "--count"]), "14\n");
-    let refused = json_lines(&world.run_ok(["audit", "search", "trail", "host", "--result", "13", "--newest", "-n", "1", "--json"]));
+    let site = with_trail();
+    site.write("audit.log", include_bytes!("../../../../audit/audit/src/host/recorded.log"));
+    site.run_ok(["audit", "keygen", "host"]);
+    site.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
+    site.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
+    assert_eq!(site.run_ok(["audit", "search", "host", "--class", "host", "--count"]), "14\n");
+    let refused = json_lines(&site.run_ok(["audit", "search", "trail", "host", "--result", "13", "--newest", "-n", "1", "--json"]));
     assert_eq!(refused[0]["file"]["path"], "/srv/seen/root");
-    assert_eq!(world.run_ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]), "3\n");
-    let verified = world.run_ok(["audit", "verify", "host"]);
+    assert_eq!(site.run_ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]), "3\n");
+    let verified = site.run_ok(["audit", "verify", "host"]);
     assert!(verified.contains("sound: 18 records"), "{verified}");
-    let acts = json_lines(&world.run_ok(["audit", "search", "host", "--class", "administrative", "--json"]));
+    let acts = json_lines(&site.run_ok(["audit", "search", "host", "--class", "administrative", "--json"]));
     let acts: Vec<_> = acts.iter().map(|act| act["event"]["action"].as_str().unwrap().to_owned()).collect();
     assert_eq!(acts, ["start", "stop", "start", "stop"]);
 }
 
 #[test]
 fn kernel_audit_import_survives_log_rotation_and_clock_change() {
-    let world = TestSite::new();
+    let site = TestSite::new();
     let recorded = include_str!("../../../../audit/audit/src/host/recorded.log");
     let at = |first_digits: &str| recorded.replace("audit(17", &format!("audit({first_digits}"));
-    let take = || world.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
-    let count = |class| world.run_ok(["audit", "search", "host", "--class", class, "--count"]);
-    world.run_ok(["audit", "keygen", "host"]);
-    world.write("audit.log", recorded.as_bytes());
+    let take = || site.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
+    let count = |class| site.run_ok(["audit", "search", "host", "--class", class, "--count"]);
+    site.run_ok(["audit", "keygen", "host"]);
+    site.write("audit.log", recorded.as_bytes());
     take();
-    world.write("audit.log.2", recorded.as_bytes());
-    world.write("audit.log.1", at("16").as_bytes());
-    world.write("audit.log", at("15").as_bytes());
+    site.write("audit.log.2", recorded.as_bytes());
+    site.write("audit.log.1", at("16").as_bytes());
+    site.write("audit.log", at("15").as_bytes());
     take();
     take();
     assert_eq!((count("host"), count("gap")), ("42\n".into(), "0\n".into()));
-    std::fs::remove_file(world.path("audit.log.1")).expect("a file");
-    std::fs::remove_file(world.path("audit.log.2")).expect("a file");
-    world.write("audit.log", [at("14"), at("18")].concat().as_bytes());
+    std::fs::remove_file(site.path("audit.log.1")).expect("a file");
+    std::fs::remove_file(site.path("audit.log.2")).expect("a file");
+    site.write("audit.log", [at("14"), at("18")].concat().as_bytes());
     take();
     assert_eq!((count("host"), count("gap")), ("56\n".into(), "1\n".into()));
 }

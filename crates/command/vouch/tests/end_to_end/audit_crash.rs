@@ -18,8 +18,8 @@ type Acknowledged = (&'static str, String);
 #[test]
 fn every_acknowledged_operation_has_a_record_after_kill() {
     let kills = std::env::var(KILLS_VARIABLE).ok().map_or(KILLS, |text| text.parse().expect("a number of kills"));
-    let world = TestSite::with_directories(&["data", "trail"]);
-    let trail = world.path("trail");
+    let site = TestSite::with_directories(&["data", "trail"]);
+    let trail = site.path("trail");
     let key = Ratchet::new([3; 16], &[4; 32]);
     create_key(&SystemDisk, &trail.join(KEY_FILE), &key).expect("a key");
     let (mut random, mut total) = (17u64, 0);
@@ -27,7 +27,7 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
         let first = segments(&trail).expect("the trail").last().map_or(1, |file| file.number);
         let done: Arc<Mutex<Vec<Acknowledged>>> = Arc::default();
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mut export = start(&world, round);
+        let mut export = start(&site, round);
         let address = export.address;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         for worker in 0..WORKERS {
@@ -46,16 +46,16 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
             assert!(recorded.contains(&operation), "kill {round}: {operation:?} was acknowledged and has no record");
         }
     }
-    start(&world, kills).terminate();
+    start(&site, kills).terminate();
     let report = verify(&trail, &Trust { public: Some(key.public()), ..Trust::default() }, |_, _| {}).expect("the trail is read");
     assert_eq!((report.faults, report.unsealed), (vec![], 0));
     assert!(report.records >= total as u64 && total as u64 >= kills, "{total} operations, {} records", report.records);
     println!("{kills} kills, {total} operations acknowledged, {} records in {} segments", report.records, report.segments);
 }
 
-fn start(world: &TestSite, round: u64) -> Export {
+fn start(site: &TestSite, round: u64) -> Export {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let mut command = world.command(["export", "--options", "rw,insecure,no_root_squash", "--listen", &address.to_string()]);
+    let mut command = site.command(["export", "--options", "rw,insecure,no_root_squash", "--listen", &address.to_string()]);
     command.args(["--dir", "data", "--audit", "trail", "--state", &format!("exporting-{round}"), "--lease", "5"]);
     command.args(["--audit-policy", "block", "--audit-sync", "each", "--audit-segment", SEGMENT, "--audit-seal", "1s"]);
     Export::spawn(&mut command, address)

@@ -30,7 +30,7 @@ fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
 
 #[test]
 fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
-    let world = with_trail();
+    let site = with_trail();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tcp://{}", socket.local_addr().expect("an address"));
     let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
@@ -49,41 +49,41 @@ fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
         }
         seen
     });
-    world.run_ok(args);
-    let mut log = open(&world.path("trail"));
+    site.run_ok(args);
+    let mut log = open(&site.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    world.run_ok(args);
+    site.run_ok(args);
     let seen = collector.join().expect("the collector ends");
     let mut all: Vec<u64> = seen.concat();
     assert_eq!(seen[2], [203], "{seen:?}");
     all.sort_unstable();
     all.dedup();
     assert_eq!(all, (1..=203).collect::<Vec<_>>(), "{seen:?}");
-    std::fs::write(world.path("position"), "nonsense").unwrap();
-    world.run_err(3, args);
+    std::fs::write(site.path("position"), "nonsense").unwrap();
+    site.run_err(3, args);
 }
 
 #[test]
 fn copied_trail_without_its_checkpoint_is_refused() {
-    let world = with_trail();
+    let site = with_trail();
     let args = ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "position", "trail"];
-    std::fs::remove_file(world.path("trail").join("checkpoint")).unwrap();
-    world.expect_err(3, args, &["no checkpoint"]);
-    for entry in std::fs::read_dir(world.path("trail")).unwrap() {
+    std::fs::remove_file(site.path("trail").join("checkpoint")).unwrap();
+    site.expect_err(3, args, &["no checkpoint"]);
+    for entry in std::fs::read_dir(site.path("trail")).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
-    world.expect_err(4, args, &["trail"]);
-    world.run_ok(["audit", "keygen", "trail"]);
-    let mut log = open(&world.path("trail"));
+    site.expect_err(4, args, &["trail"]);
+    site.run_ok(["audit", "keygen", "trail"]);
+    let mut log = open(&site.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
     log.sync().expect("sync succeeds");
-    world.run_ok(args);
+    site.run_ok(args);
 }
 
 #[test]
 fn only_sealed_records_are_sent() {
-    let world = with_trail();
+    let site = with_trail();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tcp://{}", socket.local_addr().expect("an address"));
     let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
@@ -98,14 +98,14 @@ fn only_sealed_records_are_sent() {
         });
         each.collect::<Vec<_>>()
     });
-    let mut log = open(&world.path("trail"));
+    let mut log = open(&site.path("trail"));
     log.append_record(&Record { operation: READ, principal: b"dave@EXAMPLE.ORG", ..Record::default() });
     log.write().expect("the write succeeds");
-    assert_eq!(world.run_ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]), "1\n");
-    world.run_ok(args);
-    world.run_ok(args);
+    assert_eq!(site.run_ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]), "1\n");
+    site.run_ok(args);
+    site.run_ok(args);
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    world.run_ok(args);
+    site.run_ok(args);
     assert_eq!(collector.join().expect("the collector ends"), [Some(202), Some(203)]);
 }
 
@@ -123,43 +123,43 @@ fn snapshot(directory: &std::path::Path) -> impl Fn() + use<> {
 
 #[test]
 fn restored_trail_is_refused_after_newer_records_were_sent() {
-    let world = with_trail();
+    let site = with_trail();
     let more = |count: u64, path: &str| {
-        let mut log = open(&world.path("trail"));
+        let mut log = open(&site.path("trail"));
         (0..count).for_each(|number| put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/{path}-{number}"), "", 0));
         log.close(3_000_000 * SECOND).expect("the trail closes");
     };
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+udp://{}", socket.local_addr().expect("an address"));
     let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
-    let restore = snapshot(&world.path("trail"));
+    let restore = snapshot(&site.path("trail"));
     more(40, "sent");
-    world.run_ok(args);
-    let sent = std::fs::read_to_string(world.path("position")).expect("the file exists");
-    let stays = || assert_eq!(std::fs::read_to_string(world.path("position")).expect("the file exists"), sent);
-    world.run_ok(args);
+    site.run_ok(args);
+    let sent = std::fs::read_to_string(site.path("position")).expect("the file exists");
+    let stays = || assert_eq!(std::fs::read_to_string(site.path("position")).expect("the file exists"), sent);
+    site.run_ok(args);
     restore();
-    world.expect_err(5, args, &["ends before what was sent", "record 242", "remove position"]);
+    site.expect_err(5, args, &["ends before what was sent", "record 242", "remove position"]);
     more(10, "other");
-    assert!(world.run_err(5, args).contains("was sent"));
+    assert!(site.run_err(5, args).contains("was sent"));
     more(100, "other");
-    assert!(world.run_err(5, args).contains("differs from the records that were sent"));
+    assert!(site.run_err(5, args).contains("differs from the records that were sent"));
     stays();
     restore();
     let old: Vec<&str> = sent.split_whitespace().take(4).collect();
-    world.write("position", old.join(" "));
-    assert!(world.run_err(5, args).contains("ends before what was sent"));
-    std::fs::remove_file(world.path("position")).expect("the file exists");
-    world.run_ok(args);
+    site.write("position", old.join(" "));
+    assert!(site.run_err(5, args).contains("ends before what was sent"));
+    std::fs::remove_file(site.path("position")).expect("the file exists");
+    site.run_ok(args);
     more(5, "late");
-    world.run_ok(args);
+    site.run_ok(args);
 }
 
 #[test]
 fn record_too_large_for_a_datagram_does_not_block_later_ones() {
-    let world = TestSite::new();
-    world.run_ok(["audit", "keygen", "trail"]);
-    let mut log = open(&world.path("trail"));
+    let site = TestSite::new();
+    site.run_ok(["audit", "keygen", "trail"]);
+    let mut log = open(&site.path("trail"));
     let path = [&b"/srv/\xff"[..], &[1; 4080], b"/name"].concat();
     log.append_record(&Record { operation: READ, path: &path, path2: &path, detail: &[1; 1024], ..Record::default() });
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/after", "", 0);
@@ -181,7 +181,7 @@ fn record_too_large_for_a_datagram_does_not_block_later_ones() {
             }
         }
     });
-    let mut sender = world.command(["audit", "send", "--to", &to, "--position", "position", "trail"]).spawn().expect("the binary starts");
+    let mut sender = site.command(["audit", "send", "--to", &to, "--position", "position", "trail"]).spawn().expect("the binary starts");
     let received = collector.join();
     sender.kill().expect("the process runs");
     sender.wait().expect("a child");
@@ -194,13 +194,13 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    pub(crate) fn new(world: &TestSite, file: &str) -> Authority {
+    pub(crate) fn new(site: &TestSite, file: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, file);
         let key = KeyPair::generate().expect("a key");
         let certificate = params.self_signed(&key).expect("a certificate");
-        world.write(file, certificate.pem());
+        site.write(file, certificate.pem());
         Authority { issuer: Issuer::new(params, key), certificate }
     }
 
@@ -273,18 +273,18 @@ fn send<'a>(to: &'a str, ca: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn records_are_sent_over_tls_at_least_once() {
-    let world = with_trail();
-    let authority = Authority::new(&world, "ca.pem");
+    let site = with_trail();
+    let authority = Authority::new(&site, "ca.pem");
     let behaviour =
         vec![Behaviour::DieAfter(1), Behaviour::DieAfter(77), Behaviour::DieAfter(202), Behaviour::ReadToEnd, Behaviour::ReadToEnd];
     let (port, collector) = collector(authority.server("localhost", 2020..2120, None), behaviour);
     let to = format!("syslog+tls://localhost:{port}");
-    world.run_ok(send(&to, "ca.pem", &[]));
-    world.run_ok(send(&to, "ca.pem", &[]));
-    let mut log = open(&world.path("trail"));
+    site.run_ok(send(&to, "ca.pem", &[]));
+    site.run_ok(send(&to, "ca.pem", &[]));
+    let mut log = open(&site.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    world.run_ok(send(&to, "ca.pem", &[]));
+    site.run_ok(send(&to, "ca.pem", &[]));
     let seen = collector.join().expect("the collector ends");
     assert_eq!(seen[3], (1..=202).collect::<Vec<_>>());
     assert_eq!(seen[4], [203]);
@@ -292,9 +292,9 @@ fn records_are_sent_over_tls_at_least_once() {
 
 #[test]
 fn unauthenticated_collector_gets_no_record() {
-    let world = with_trail();
-    let authority = Authority::new(&world, "ca.pem");
-    Authority::new(&world, "other-ca.pem");
+    let site = with_trail();
+    let authority = Authority::new(&site, "ca.pem");
+    Authority::new(&site, "other-ca.pem");
     for (name, years, ca, more, says) in [
         ("localhost", 2020..2120, "other-ca.pem", &[][..], "--tls-ca names another CA"),
         ("localhost", 2020..2021, "ca.pem", &[], "needs a new certificate"),
@@ -303,19 +303,19 @@ fn unauthenticated_collector_gets_no_record() {
         ("localhost", 2020..2120, "ca.pem", &["--tls-name", "collector.example.org"], "--tls-name"),
     ] {
         let (port, collector) = collector(authority.server(name, years, None), vec![Behaviour::ReadToEnd]);
-        world.expect_err(5, send(&format!("syslog+tls://localhost:{port}"), ca, more), &[says, "nothing was sent"]);
+        site.expect_err(5, send(&format!("syslog+tls://localhost:{port}"), ca, more), &[says, "nothing was sent"]);
         assert_eq!(collector.join().expect("the collector ends"), [[0u64; 0]]);
-        assert!(!world.path("position").exists());
+        assert!(!site.path("position").exists());
     }
     let (port, collector) = collector(authority.server("elsewhere.example.org", 2020..2120, None), vec![Behaviour::ReadToEnd]);
-    world.run_ok(send(&format!("syslog+tls://127.0.0.1:{port}"), "ca.pem", &["--tls-name", "elsewhere.example.org"]));
+    site.run_ok(send(&format!("syslog+tls://127.0.0.1:{port}"), "ca.pem", &["--tls-name", "elsewhere.example.org"]));
     assert_eq!(collector.join().expect("the collector ends")[0].len(), 202);
 }
 
 #[test]
 fn collector_without_tls_gets_no_record() {
-    let world = with_trail();
-    Authority::new(&world, "ca.pem");
+    let site = with_trail();
+    Authority::new(&site, "ca.pem");
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tls://{}", socket.local_addr().expect("an address"));
     let other = std::thread::spawn(move || {
@@ -325,21 +325,21 @@ fn collector_without_tls_gets_no_record() {
         let _ = std::io::Read::read_to_end(&mut stream, &mut got);
         got
     });
-    world.expect_err(5, send(&to, "ca.pem", &[]), &["does not speak TLS"]);
+    site.expect_err(5, send(&to, "ca.pem", &[]), &["does not speak TLS"]);
     let got = other.join().expect("the child ends");
     assert!(!String::from_utf8_lossy(&got).contains("alice"), "{got:?}");
 }
 
 #[test]
 fn client_certificate_is_sent_if_the_collector_asks() {
-    let world = with_trail();
-    let (authority, ours) = (Authority::new(&world, "ca.pem"), Authority::new(&world, "our-ca.pem"));
+    let site = with_trail();
+    let (authority, ours) = (Authority::new(&site, "ca.pem"), Authority::new(&site, "our-ca.pem"));
     let (certificate, key) = ours.vouch("nfs1.example.org", 2020..2120);
-    world.write("our.pem", certificate.pem());
-    world.write("our.key", key.serialize_pem());
+    site.write("our.pem", certificate.pem());
+    site.write("our.key", key.serialize_pem());
     let (stray, stray_key) = authority.vouch("nfs1.example.org", 2020..2120);
-    world.write("stray.pem", stray.pem());
-    world.write("stray.key", stray_key.serialize_pem());
+    site.write("stray.pem", stray.pem());
+    site.write("stray.key", stray_key.serialize_pem());
     let config = authority.server("localhost", 2020..2120, Some(&ours));
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("syslog+tls://localhost:{}", socket.local_addr().expect("an address").port());
@@ -349,41 +349,41 @@ fn client_certificate_is_sent_if_the_collector_asks() {
         all.map(|seen| seen.len()).find(|count| *count > 0)
     });
     for more in [&[][..], &["--tls-cert", "stray.pem", "--tls-key", "stray.key"]] {
-        world.expect_err(5, send(&to, "ca.pem", more), &["rejects our certificate"]);
-        assert!(!world.path("position").exists());
+        site.expect_err(5, send(&to, "ca.pem", more), &["rejects our certificate"]);
+        assert!(!site.path("position").exists());
     }
-    world.run_ok(send(&to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "our.key"]));
+    site.run_ok(send(&to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "our.key"]));
     assert_eq!(collector.join().expect("the collector ends"), Some(202));
 }
 
 #[test]
 fn truncated_tls_connection_does_not_count_unless_allowed() {
-    let world = with_trail();
-    let authority = Authority::new(&world, "ca.pem");
+    let site = with_trail();
+    let authority = Authority::new(&site, "ca.pem");
     let (port, collector) = collector(authority.server("localhost", 2020..2120, None), vec![Behaviour::CloseTcpOnly; 4]);
     let to = format!("syslog+tls://localhost:{port}");
-    world.expect_err(5, send(&to, "ca.pem", &[]), &["close_notify", "--tls-plain-end"]);
-    assert!(!world.path("position").exists());
-    world.run_ok(send(&to, "ca.pem", &["--tls-plain-end"]));
-    assert!(world.path("position").exists());
+    site.expect_err(5, send(&to, "ca.pem", &[]), &["close_notify", "--tls-plain-end"]);
+    assert!(!site.path("position").exists());
+    site.run_ok(send(&to, "ca.pem", &["--tls-plain-end"]));
+    assert!(site.path("position").exists());
     assert_eq!(collector.join().expect("the collector ends").concat().len(), 4 * 202);
 }
 
 #[test]
 fn faulty_tls_files_are_reported_before_connecting() {
-    let world = with_trail();
-    let authority = Authority::new(&world, "ca.pem");
+    let site = with_trail();
+    let authority = Authority::new(&site, "ca.pem");
     let (certificate, key) = authority.vouch("nfs1.example.org", 2020..2120);
-    world.write("our.pem", certificate.pem());
-    world.write("our.key", key.serialize_pem());
-    world.write("other.key", KeyPair::generate().expect("a key").serialize_pem());
-    world.write("empty", "");
+    site.write("our.pem", certificate.pem());
+    site.write("our.key", key.serialize_pem());
+    site.write("other.key", KeyPair::generate().expect("a key").serialize_pem());
+    site.write("empty", "");
     let to = "syslog+tls://localhost:1";
-    world.run_err(4, send(to, "nowhere", &[]));
-    world.run_err(3, send(to, "empty", &[]));
-    world.run_err(3, send(to, "our.key", &[]));
-    world.run_err(3, send(to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "other.key"]));
-    world.run_err(3, send(to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "ca.pem"]));
-    world.run_err(2, ["audit", "send", "--once", "--to", to, "--position", "position", "trail"]);
-    world.run_err(2, send("syslog+tcp://localhost:1", "ca.pem", &[]));
+    site.run_err(4, send(to, "nowhere", &[]));
+    site.run_err(3, send(to, "empty", &[]));
+    site.run_err(3, send(to, "our.key", &[]));
+    site.run_err(3, send(to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "other.key"]));
+    site.run_err(3, send(to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "ca.pem"]));
+    site.run_err(2, ["audit", "send", "--once", "--to", to, "--position", "position", "trail"]);
+    site.run_err(2, send("syslog+tcp://localhost:1", "ca.pem", &[]));
 }

@@ -18,14 +18,14 @@ struct Server {
 }
 
 impl Server {
-    fn start(world: &TestSite, port: u16, more: &str) -> Server {
-        let store = world.path("nats");
-        world.write(
+    fn start(site: &TestSite, port: u16, more: &str) -> Server {
+        let store = site.path("nats");
+        site.write(
             "nats.conf",
             format!("listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?} }}\n{more}\n", store.display().to_string()),
         );
         let mut command = Command::new("nats-server");
-        command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())).arg("-c").arg(world.path("nats.conf"));
+        command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())).arg("-c").arg(site.path("nats.conf"));
         let child = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nats-server starts"));
         let server = Server { child, port };
         assert!(eventually(WAIT_MAX, || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()), "the NATS server does not listen");
@@ -77,21 +77,21 @@ fn jetstream_stores_every_record_across_restarts() {
     if !nats_is_available() {
         return;
     }
-    let world = with_trail();
+    let site = with_trail();
     let port = free_port();
-    let mut server = Server::start(&world, port, "");
+    let mut server = Server::start(&site, port, "");
     block_on(stream(port, ConnectOptions::new()));
     let to = server.to();
-    let start = || KillOnDrop(world.command(send(&to, &[])).spawn().expect("the binary starts"));
+    let start = || KillOnDrop(site.command(send(&to, &[])).spawn().expect("the binary starts"));
     let mut sender = start();
-    let mut log = open(&world.path("trail"));
+    let mut log = open(&site.path("trail"));
     for number in 0..300 {
         put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/new-{number}"), "", 0);
         log.write().expect("the write succeeds");
         match number {
             100 => {
                 server.end();
-                server = Server::start(&world, port, "");
+                server = Server::start(&site, port, "");
             }
             200 => {
                 drop(sender);
@@ -117,22 +117,22 @@ fn records_without_a_stream_or_credentials_do_not_count_as_sent() {
     if !nats_is_available() {
         return;
     }
-    let world = with_trail();
-    world.write("password", "secret\n");
-    world.write("wrong", "guess\n");
-    let server = Server::start(&world, free_port(), "authorization { user: vouch, password: secret }");
+    let site = with_trail();
+    site.write("password", "secret\n");
+    site.write("wrong", "guess\n");
+    let server = Server::start(&site, free_port(), "authorization { user: vouch, password: secret }");
     let to = server.to();
-    world.expect_err(5, send(&to, &["--once"]), &["--nats-user"]);
-    world.expect_err(5, send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]), &["--nats-user"]);
+    site.expect_err(5, send(&to, &["--once"]), &["--nats-user"]);
+    site.expect_err(5, send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]), &["--nats-user"]);
     let known = ["--once", "--nats-user", "vouch", "--nats-password-file", "password"];
-    world.expect_err(5, send(&to, &known), &["nats stream add"]);
-    assert!(!world.path("position").exists());
+    site.expect_err(5, send(&to, &known), &["nats stream add"]);
+    assert!(!site.path("position").exists());
     let us = || ConnectOptions::with_user_and_password("vouch".into(), "secret".into());
     block_on(stream(server.port, us()));
-    world.run_ok(send(&to, &known));
+    site.run_ok(send(&to, &known));
     let found = block_on(async { stored(&mut stream(server.port, us()).await).await });
     assert_eq!(found, (1..=202).collect::<Vec<_>>());
-    world.run_err(2, send("syslog+tcp://127.0.0.1:1", &known));
+    site.run_err(2, send("syslog+tcp://127.0.0.1:1", &known));
 }
 
 #[test]
@@ -140,9 +140,9 @@ fn unauthenticated_nats_server_gets_no_record() {
     if !nats_is_available() {
         return;
     }
-    let world = with_trail();
-    let authority = Authority::new(&world, "ca.pem");
-    Authority::new(&world, "other-ca.pem");
+    let site = with_trail();
+    let authority = Authority::new(&site, "ca.pem");
+    Authority::new(&site, "other-ca.pem");
     let first = "handshake_first: true,";
     for (name, ca, more, says) in [
         ("elsewhere.example.org", "ca.pem", "", Some("write the collector's name")),
@@ -152,33 +152,33 @@ fn unauthenticated_nats_server_gets_no_record() {
         ("localhost", "ca.pem", first, None),
     ] {
         let (certificate, key) = authority.vouch(name, 2020..2120);
-        world.write("server.pem", certificate.pem());
-        world.write("server.key", key.serialize_pem());
-        let files = [world.path("server.pem"), world.path("server.key")];
+        site.write("server.pem", certificate.pem());
+        site.write("server.key", key.serialize_pem());
+        let files = [site.path("server.pem"), site.path("server.key")];
         let tls = format!("tls {{ {more} cert_file: {:?}, key_file: {:?}, timeout: 30 }}", files[0], files[1]);
-        let server = Server::start(&world, free_port(), &tls);
+        let server = Server::start(&site, free_port(), &tls);
         let to = format!("nats+tls://localhost:{}/audit.nfs1", server.port);
         let args = send(&to, &["--once", "--tls-ca", ca]);
         match says {
             Some(says) => {
-                world.expect_err(5, args, &[says, "nothing was sent"]);
-                assert!(!world.path("position").exists());
+                site.expect_err(5, args, &[says, "nothing was sent"]);
+                assert!(!site.path("position").exists());
             }
             None => {
                 let options = || {
-                    let options = ConnectOptions::new().require_tls(true).add_root_certificates(world.path("ca.pem"));
+                    let options = ConnectOptions::new().require_tls(true).add_root_certificates(site.path("ca.pem"));
                     if more.is_empty() { options } else { options.tls_first() }
                 };
                 let client = || async { options().connect(format!("localhost:{}", server.port)).await.expect("a connection") };
                 let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
                 block_on(async { jetstream::new(client().await).get_or_create_stream(config.clone()).await.map(drop).expect("a stream") });
-                world.run_ok(args);
+                site.run_ok(args);
                 let found =
                     block_on(async { stored(&mut jetstream::new(client().await).get_stream("AUDIT").await.expect("a stream")).await });
                 assert_eq!(found.len(), 202);
             }
         }
         server.end();
-        let _ = (fs::remove_dir_all(world.path("nats")), fs::remove_file(world.path("position")));
+        let _ = (fs::remove_dir_all(site.path("nats")), fs::remove_file(site.path("position")));
     }
 }

@@ -5,9 +5,9 @@ const HOSTID: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 #[test]
 fn bad_values_give_one_line_and_exit_code() {
-    let world = TestSite::new();
-    world.small_tree();
-    world.write("junk", "junk");
+    let site = TestSite::new();
+    site.small_tree();
+    site.write("junk", "junk");
     let nowhere = format!("@127.0.0.1:1,{HOSTID}");
     let name: &str = &nowhere;
     let cases: &[(i32, &[&str])] = &[
@@ -49,27 +49,27 @@ fn bad_values_give_one_line_and_exit_code() {
         (2, &["man", "no-such"]),
     ];
     for (code, args) in cases {
-        let output_text = world.run_err(*code, *args);
+        let output_text = site.run_err(*code, *args);
         assert!(output_text.starts_with(&format!("vouch: {}: ", args[0])), "{args:?}: {output_text}");
         assert!(!output_text.contains("os error"), "{output_text}");
     }
-    assert!(!world.path("new").exists(), "a refused option leaves no database behind");
+    assert!(!site.path("new").exists(), "a refused option leaves no database behind");
 }
 
 #[test]
 fn damaged_database_that_cannot_be_opened_fails_verification() {
     for damage in ["manifest", "segment", "gone", "pack"] {
-        let world = TestSite::new();
-        world.small_tree();
-        world.publish();
-        let first = |dir: &str| std::fs::read_dir(world.path(dir)).unwrap().next().unwrap().unwrap().path();
+        let site = TestSite::new();
+        site.small_tree();
+        site.publish();
+        let first = |dir: &str| std::fs::read_dir(site.path(dir)).unwrap().next().unwrap().unwrap().path();
         match damage {
-            "manifest" => std::fs::write(world.path("db/manifest"), "no manifest").unwrap(),
+            "manifest" => std::fs::write(site.path("db/manifest"), "no manifest").unwrap(),
             "segment" => std::fs::write(first("db/index"), "").unwrap(),
             "gone" => std::fs::remove_file(first("db/index")).unwrap(),
             _ => std::fs::write(first("db/packs"), "").unwrap(),
         }
-        let output = world.run(["verify", "--db", "db"]);
+        let output = site.run(["verify", "--db", "db"]);
         let output_text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(1), "{damage}: {output_text}");
         assert!(output_text.contains("PROBLEMS") && !output_text.contains("`vouch verify"), "{damage}: {output_text}");
@@ -78,7 +78,7 @@ fn damaged_database_that_cannot_be_opened_fails_verification() {
 
 #[test]
 fn wrong_command_line_exits_with_usage_error() {
-    let world = TestSite::new();
+    let site = TestSite::new();
     for args in [
         &["no-such-command"][..],
         &["publish"],
@@ -101,32 +101,32 @@ fn wrong_command_line_exits_with_usage_error() {
         &["mount", "@nowhere,x", "mnt", "--audit-keep", "1d"],
         &["mount", "@nowhere,x", "mnt", "--audit-seal", "1s"],
     ] {
-        let output = world.run(args);
+        let output = site.run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(!output.stderr.is_empty());
     }
-    let output = world.run(["--log-level", "what=ever=this", "name", "keys"]);
+    let output = site.run(["--log-level", "what=ever=this", "name", "keys"]);
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
 fn missing_mount_point_is_named_without_advice_to_create_it() {
-    let world = TestSite::new();
+    let site = TestSite::new();
     for command in ["refresh", "umount", "upgrade"] {
-        let said = world.run_err(4, [command, "none"]);
+        let said = site.run_err(4, [command, "none"]);
         assert_eq!(said.trim_end(), format!("vouch: {command}: none: no such directory, so no tree is mounted there"));
     }
 }
 
 #[test]
 fn options_for_new_files_never_overwrite() {
-    let world = with_trail();
-    world.small_tree();
-    world.publish();
-    let _replica = world.serve();
-    let file = world.name("/hello");
-    world.run_ok(["prove", &file, "--out", "proof"]);
-    world.write("old", "mine");
+    let site = with_trail();
+    site.small_tree();
+    site.publish();
+    let _replica = site.serve();
+    let file = site.name("/hello");
+    site.run_ok(["prove", &file, "--out", "proof"]);
+    site.write("old", "mine");
     let no_name = "old: exists already; choose another name, or remove it";
     let no_keys = "exists already, and keys are never overwritten; choose another directory";
     let cases: &[(&str, &[&str])] = &[
@@ -141,13 +141,13 @@ fn options_for_new_files_never_overwrite() {
         (no_keys, &["certify", "keys", "--out", "keys"]),
     ];
     for (says, args) in cases {
-        let said = world.run_err(3, *args);
+        let said = site.run_err(3, *args);
         assert!(said.starts_with(&format!("vouch: {}: ", args[0])) && said.trim_end().ends_with(says), "{args:?}: {said}");
-        assert_eq!(fs::read(world.path("old")).expect("the file stays"), b"mine");
+        assert_eq!(fs::read(site.path("old")).expect("the file stays"), b"mine");
     }
     // `vouch man --out` replaces the pages of an earlier version. No other command has such an option.
-    world.run_ok(["man", "--out", "man"]);
-    let pages = fs::read_dir(world.path("man")).expect("pages").map(|page| page.expect("a page").path());
+    site.run_ok(["man", "--out", "man"]);
+    let pages = fs::read_dir(site.path("man")).expect("pages").map(|page| page.expect("a page").path());
     let with_option = pages.filter(|page| fs::read_to_string(page).expect("text").contains(r"\fB\-\-out\fR \fI<"));
     let named = with_option.map(|page| page.file_stem().expect("a name").to_string_lossy().into_owned());
     let mut found: Vec<String> = named.collect();
@@ -158,22 +158,22 @@ fn options_for_new_files_never_overwrite() {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let world = TestSite::new();
+    let site = TestSite::new();
     let commands = "keygen certify name revoke forward publish gc serve pull mount umount ls cat get log diff verify completions man";
     for command in commands.split(' ') {
-        let help = world.run_ok(["help", command]);
+        let help = site.run_ok(["help", command]);
         assert!(help.contains("Examples:") && help.contains("Usage:"), "{command}: {help}");
     }
 }
 
 #[test]
 fn damaged_databases_are_not_served() {
-    let world = TestSite::published();
-    let manifest = world.path("db/manifest");
+    let site = TestSite::published();
+    let manifest = site.path("db/manifest");
     let bytes = std::fs::read(&manifest).expect("a manifest");
     for cut in [0, 10, bytes.len() / 2, bytes.len() - 1] {
         std::fs::write(&manifest, &bytes[..cut]).expect("written");
-        world.run_err(3, ["serve", "--db", "db", "--listen", "127.0.0.1:0"]);
-        world.run_err(3, ["log", "--db", "db"]);
+        site.run_err(3, ["serve", "--db", "db", "--listen", "127.0.0.1:0"]);
+        site.run_err(3, ["log", "--db", "db"]);
     }
 }

@@ -4,7 +4,7 @@ use crate::test_site::start;
 
 pub(crate) struct BenchServer {
     pub(crate) export: Export,
-    pub(crate) world: TestSite,
+    pub(crate) site: TestSite,
 }
 
 impl BenchServer {
@@ -13,8 +13,8 @@ impl BenchServer {
     }
 
     pub(crate) fn with_options(options: &str) -> Self {
-        let world = TestSite::with_directories(&["data"]);
-        BenchServer { export: Export::start(&world, &["--dir", "data", "--options", options]), world }
+        let site = TestSite::with_directories(&["data"]);
+        BenchServer { export: Export::start(&site, &["--dir", "data", "--options", options]), site }
     }
 
     pub(crate) fn target(&self) -> String {
@@ -24,15 +24,15 @@ impl BenchServer {
     fn record(&self, workload: &[&str]) -> Value {
         let (one, two) = (format!("one={}", self.target()), format!("two={}", self.target()));
         let args = [&["bench"], workload, &["--target", &one, "--target", &two, "--quick", "--json", "run.json"]].concat();
-        let table = self.world.run_ok(args);
+        let table = self.site.run_ok(args);
         assert!(table.contains("one") && table.contains("two") && table.contains("ratio [range of"), "{table}");
         self.assert_clean();
-        self.world.json("run.json")
+        self.site.json("run.json")
     }
 
     pub(crate) fn assert_clean(&self) {
         let left: Vec<_> =
-            std::fs::read_dir(self.world.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
+            std::fs::read_dir(self.site.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -87,21 +87,21 @@ fn curves_and_levels_are_measured() {
     let record = served
         .record(&[&["concurrency", "--seconds", "0.05", "--rounds", "2", "--file-size", "2M", "--depth", "8"], &outputs[..]].concat());
     assert_sound(&record, 14);
-    let csv = std::fs::read_to_string(served.world.path("run.csv")).expect("lines");
+    let csv = std::fs::read_to_string(served.site.path("run.csv")).expect("lines");
     assert!(csv.lines().count() > 14 * 2 * 2 - 1 && csv.lines().all(|line| line.matches(',').count() >= 18), "{csv}");
-    let table = served.world.run_ok(["bench", "report", "run.json", "--html", "again.html", "--keep", "kept.jsonl"]);
-    assert_eq!(served.world.run_ok(["bench", "report", "kept.jsonl#run", "--html", "kept.html"]), table);
-    let page = |name: &str| std::fs::read_to_string(served.world.path(name)).expect("a page");
+    let table = served.site.run_ok(["bench", "report", "run.json", "--html", "again.html", "--keep", "kept.jsonl"]);
+    assert_eq!(served.site.run_ok(["bench", "report", "kept.jsonl#run", "--html", "kept.html"]), table);
+    let page = |name: &str| std::fs::read_to_string(served.site.path(name)).expect("a page");
     assert_eq!(page("kept.html"), page("again.html"));
-    served.world.run_ok(["bench", "compare", "kept.jsonl#run", "run.json"]);
-    assert!(served.world.run_err(3, ["bench", "report", "run.json", "--keep", "kept.jsonl"]).contains("has a run run"));
-    assert!(served.world.run_err(2, ["bench", "report", "kept.jsonl#run", "--csv", "run.csv"]).contains("no single rounds"));
-    assert!(served.world.run_err(3, ["bench", "report", "kept.jsonl#other"]).contains("no run \"other\""));
-    let read = |name: &str| std::fs::read_to_string(served.world.path(name)).expect("a page");
+    served.site.run_ok(["bench", "compare", "kept.jsonl#run", "run.json"]);
+    assert!(served.site.run_err(3, ["bench", "report", "run.json", "--keep", "kept.jsonl"]).contains("has a run run"));
+    assert!(served.site.run_err(2, ["bench", "report", "kept.jsonl#run", "--csv", "run.csv"]).contains("no single rounds"));
+    assert!(served.site.run_err(3, ["bench", "report", "kept.jsonl#other"]).contains("no run \"other\""));
+    let read = |name: &str| std::fs::read_to_string(served.site.path(name)).expect("a page");
     assert!(read("run.html") == read("again.html"));
-    let compared = served.world.run_ok(["bench", "compare", "run.json", "run.json"]);
+    let compared = served.site.run_ok(["bench", "compare", "run.json", "run.json"]);
     assert!(compared.contains("1.00") && !compared.contains("  faster"), "{compared}");
-    check_page_in_browser(&served.world, "run.html", 20);
+    check_page_in_browser(&served.site, "run.html", 20);
 }
 
 fn check_latency_curves(record: &Value) {
@@ -129,14 +129,13 @@ fn check_latency_curves(record: &Value) {
 #[test]
 fn nonempty_target_directory_is_left_alone() {
     let served = BenchServer::new();
-    served.world.write("data/mine", "mine");
+    served.site.write("data/mine", "mine");
     let target = served.target();
     let sizes = ["--sizes", "64K", "--small-files", "2", "--large-files", "1", "--large-size", "1M"];
     let args = [&["bench", "transfer", "--quick", "--target", &target], &sizes[..]].concat();
-    served.world.expect_err(3, &args, &["--not-empty"]);
-    served.world.run_ok([&args[..], &["--not-empty"]].concat());
-    let left: Vec<_> =
-        std::fs::read_dir(served.world.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
+    served.site.expect_err(3, &args, &["--not-empty"]);
+    served.site.run_ok([&args[..], &["--not-empty"]].concat());
+    let left: Vec<_> = std::fs::read_dir(served.site.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(left, ["mine"]);
 }
 
@@ -144,10 +143,10 @@ fn nonempty_target_directory_is_left_alone() {
 fn interrupted_run_cleans_up_and_reports_its_results() {
     let served = BenchServer::new();
     let long = ["--seconds", "5", "--file-size", "2M", "--json", "run.json", "--target", &served.target()];
-    let mut command = served.world.command([&["bench", "concurrency"], &long[..]].concat());
+    let mut command = served.site.command([&["bench", "concurrency"], &long[..]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
     assert!(
-        eventually(Duration::from_secs(60), || std::fs::read_dir(served.world.path("data")).is_ok_and(|entries| entries.count() > 0)),
+        eventually(Duration::from_secs(60), || std::fs::read_dir(served.site.path("data")).is_ok_and(|entries| entries.count() > 0)),
         "the run does not begin"
     );
     std::thread::sleep(Duration::from_secs(3));
@@ -157,31 +156,31 @@ fn interrupted_run_cleans_up_and_reports_its_results() {
     assert_eq!(child.wait().expect("the child ends").code(), Some(130));
     served.assert_clean();
     assert!(table.contains("interrupted"), "{table}");
-    let record = served.world.json("run.json");
+    let record = served.site.json("run.json");
     assert_eq!(record["interrupted"], true);
 }
 
 #[test]
 fn mounts_and_scp_are_measured_too() {
-    let world = TestSite::with_directories(&["a", "b"]);
+    let site = TestSite::with_directories(&["a", "b"]);
     let sizes = ["--sizes", "64K", "--small-files", "5", "--large-files", "1", "--large-size", "2M", "--quick", "--rounds", "1"];
     let scp: &[&str] = if std::path::Path::new("/usr/sbin/sshd").exists() { &["--target", "scp://"] } else { &[] };
     if scp.is_empty() {
         println!("skipped: needs the package openssh-server");
     }
-    let table = world.run_ok([&["bench", "transfer", "--mount", "a=a", "--mount", "b=b"], scp, &sizes].concat());
+    let table = site.run_ok([&["bench", "transfer", "--mount", "a=a", "--mount", "b=b"], scp, &sizes].concat());
     assert!(table.contains("5 × 5 kB") && (scp.is_empty() || table.contains("scp")), "{table}");
     if Command::new("fio").arg("--version").output().is_err() {
         println!("skipped: needs the package fio");
         return;
     }
     let short = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4"];
-    let table = world.run_ok([&["bench", "concurrency", "--mount", "b=b"], &short[..]].concat());
+    let table = site.run_ok([&["bench", "concurrency", "--mount", "b=b"], &short[..]].concat());
     assert!(table.contains("sequential 50% reads") && table.contains("metadata"), "{table}");
-    let table = world.run_ok([&["bench", "iops", "--mount", "a=a", "--cache", "both", "--steps", "1"], &short[..]].concat());
+    let table = site.run_ok([&["bench", "iops", "--mount", "a=a", "--cache", "both", "--steps", "1"], &short[..]].concat());
     assert!(table.contains("a second") && table.contains("a cold") && table.contains("a warm"), "{table}");
     for name in ["a", "b"] {
-        assert_eq!(world.count(name), 0);
+        assert_eq!(site.count(name), 0);
     }
 }
 
@@ -190,21 +189,21 @@ fn agents_measure_together_if_the_token_matches() {
     use std::os::unix::fs::PermissionsExt as _;
     let served = BenchServer::new();
     for (name, secret) in [("token", "a secret of some length"), ("guess", "another of some length!")] {
-        served.world.write(name, secret);
-        std::fs::set_permissions(served.world.path(name), std::fs::Permissions::from_mode(0o600)).expect("our own file");
+        served.site.write(name, secret);
+        std::fs::set_permissions(served.site.path(name), std::fs::Permissions::from_mode(0o600)).expect("our own file");
     }
     let agents = [0, 1].map(|_| {
-        let (child, line) = start(&mut served.world.command(["bench", "agent", "--listen", "127.0.0.1:0", "--token-file", "token"]));
+        let (child, line) = start(&mut served.site.command(["bench", "agent", "--listen", "127.0.0.1:0", "--token-file", "token"]));
         (child, line.trim().strip_prefix("agent on ").expect("an address").to_owned())
     });
     let target = served.target();
     let short = ["--quick", "--seconds", "0.05", "--rounds", "1", "--file-size", "2M", "--depth", "4", "--json", "run.json"];
     let mut args = [&["bench", "concurrency", "--target", &target], &short[..]].concat();
     agents.iter().for_each(|(_, address)| args.extend(["--agent", address]));
-    served.world.expect_err(5, [&args[..], &["--token-file", "guess"]].concat(), &["token"]);
-    served.world.run_ok([&args[..], &["--token-file", "token"]].concat());
+    served.site.expect_err(5, [&args[..], &["--token-file", "guess"]].concat(), &["token"]);
+    served.site.run_ok([&args[..], &["--token-file", "token"]].concat());
     served.assert_clean();
-    let record = served.world.json("run.json");
+    let record = served.site.json("run.json");
     for result in record["results"].as_array().expect("results") {
         let sample = &result["subjects"][0]["samples"][0];
         let nodes = sample["nodes"].as_array().expect("figures of each node");
@@ -225,15 +224,15 @@ fn server_cpu_time_is_read_from_its_source() {
     let (target, source) = (format!("nfs://{}/export", server.address), format!("http://{metrics}/metrics"));
     let small = ["--sizes", "2M", "--small-files", "20", "--large-files", "2", "--large-size", "2M", "--quick", "--rounds", "2"];
     let args = [&["bench", "transfer", "--target", &target, "--server-cpu", &source, "--json", "run.json"], &small[..]].concat();
-    served.world.run_ok(args);
+    served.site.run_ok(args);
     drop(server);
-    let record = served.world.json("run.json");
+    let record = served.site.json("run.json");
     let results = record["results"].as_array().expect("results");
     let samples = results.iter().flat_map(|result| result["subjects"][0]["samples"].as_array().cloned().unwrap_or_default());
     let seconds: Vec<_> = samples.map(|sample| sample["server_cpu_s"].as_f64()).collect();
     assert!(!seconds.is_empty() && seconds.iter().all(Option::is_some), "{seconds:?}");
     assert!(seconds.iter().flatten().sum::<f64>() > 0.0, "{seconds:?}");
     let output_text =
-        served.world.run_err(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
+        served.site.run_err(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
     assert!(output_text.contains(&metrics), "{output_text}");
 }

@@ -18,12 +18,12 @@ fn refusal_comes_with_advice() {
     let served = BenchServer::with_options("rw,insecure,all_squash");
     let target = served.target();
     if rustix::process::geteuid().is_root() {
-        served.world.expect_err(5, ["bench", "iops", "--quick", "--target", &target], &[&target, "NFS4ERR_ACCESS", "no_root_squash"]);
+        served.site.expect_err(5, ["bench", "iops", "--quick", "--target", &target], &[&target, "NFS4ERR_ACCESS", "no_root_squash"]);
     } else {
         println!("skipped in part: only the superuser's server squashes");
     }
     let nowhere = target.replace("export", "nowhere");
-    served.world.expect_err(4, ["bench", "iops", "--quick", "--target", &nowhere], &[&nowhere, "no such file"]);
+    served.site.expect_err(4, ["bench", "iops", "--quick", "--target", &nowhere], &[&nowhere, "no such file"]);
 }
 
 struct Silent;
@@ -121,19 +121,18 @@ fn run_that_loses_a_server_reports_the_rest_and_fails() {
     let (stays, mut goes) = (BenchServer::new(), BenchServer::new());
     let targets = [format!("stays={}", stays.target()), format!("goes={}", goes.target())];
     let mut command =
-        stays.world.command(["bench", "concurrency", "--quick", "--seconds", "0.2", "--file-size", "2M", "--json", "run.json"]);
+        stays.site.command(["bench", "concurrency", "--quick", "--seconds", "0.2", "--file-size", "2M", "--json", "run.json"]);
     command.args(["--target", &targets[0], "--target", &targets[1]]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    let begins = || {
-        std::fs::read_dir(goes.world.path("data")).is_ok_and(|mut all| all.any(|of| of.is_ok_and(|of| of.path().join("large").exists())))
-    };
+    let begins =
+        || std::fs::read_dir(goes.site.path("data")).is_ok_and(|mut all| all.any(|of| of.is_ok_and(|of| of.path().join("large").exists())));
     assert!(eventually(Duration::from_secs(60), begins), "the run does not begin");
     goes.export.child.kill().expect("the process runs");
     let output = child.wait_with_output().expect("the child ends");
     let (table, output_text) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(9), "{table}{output_text}");
     assert!(table.contains("incomplete") && output_text.contains("left out"), "{table}{output_text}");
-    let record = std::fs::read_to_string(stays.world.path("run.json")).expect("the record");
+    let record = std::fs::read_to_string(stays.site.path("run.json")).expect("the record");
     let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
     assert_eq!(record["incomplete"], true);
     assert_eq!(record["results"].as_array().map(Vec::len), Some(14), "{table}");
@@ -142,7 +141,7 @@ fn run_that_loses_a_server_reports_the_rest_and_fails() {
 
 #[test]
 fn contradictory_options_are_refused_before_anything_is_made() {
-    let world = TestSite::with_directories(&["a", "b"]);
+    let site = TestSite::with_directories(&["a", "b"]);
     let (mount, quick) = (["--mount", "a=a"], "--quick");
     for (args, says) in [
         ([&["bench", "iops", quick, "--server-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
@@ -150,24 +149,24 @@ fn contradictory_options_are_refused_before_anything_is_made() {
         ([&["bench", "transfer", quick, "--agent", "127.0.0.1:9"], &mount[..]].concat(), "agents measure only NFS servers"),
         (["bench", "transfer", quick, "--agent", "127.0.0.1:9", "--target", "scp://"].to_vec(), "agents measure only NFS servers"),
     ] {
-        world.expect_err(2, args.clone(), &[says]);
-        assert!(["a", "b"].iter().all(|name| std::fs::read_dir(world.path(name)).is_ok_and(|entries| entries.count() == 0)), "{args:?}");
+        site.expect_err(2, args.clone(), &[says]);
+        assert!(["a", "b"].iter().all(|name| std::fs::read_dir(site.path(name)).is_ok_and(|entries| entries.count() == 0)), "{args:?}");
     }
     for option in ["--sizes", "--large-size"] {
-        let output = world.command(["bench", "transfer", quick, option, "0", "--mount", "a=a"]).output().expect("the binary starts");
+        let output = site.command(["bench", "transfer", quick, option, "0", "--mount", "a=a"]).output().expect("the binary starts");
         let output_text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && output_text.contains("at least one byte"), "{option}: {output_text}");
     }
-    let output_text = world.run_err(4, ["bench", "audit", "--no-kernel", quick, "--dir", "nowhere"]);
+    let output_text = site.run_err(4, ["bench", "audit", "--no-kernel", quick, "--dir", "nowhere"]);
     assert!(!output_text.contains("bench: bench"), "{output_text}");
 }
 
 #[test]
 fn interrupted_tree_preparation_is_removed() {
-    let world = TestSite::with_directories(&["place"]);
-    let count = || world.count("place");
+    let site = TestSite::with_directories(&["place"]);
+    let count = || site.count("place");
     let mut child =
-        world.command(["bench", "tree", "--dir", "place"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+        site.command(["bench", "tree", "--dir", "place"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
     assert!(eventually(Duration::from_secs(60), || count() > 0), "the run does not begin");
     signal("INT", child.id());
     assert_eq!(child.wait().expect("the child ends").code(), Some(130));
@@ -180,9 +179,9 @@ fn ctrl_c_removes_files_that_scp_copied() {
         println!("skipped: needs the package openssh-server");
         return;
     }
-    let world = TestSite::new();
+    let site = TestSite::new();
     let endless = ["bench", "transfer", "--target", "scp://", "--sizes", "64K", "--rounds", "1000", "--tight", "0", "--json", "run.json"];
-    let mut command = world.command(endless);
+    let mut command = site.command(endless);
     let mut child = command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
     let mut place = None;
     let begun = eventually(Duration::from_secs(60), || {
@@ -196,7 +195,7 @@ fn ctrl_c_removes_files_that_scp_copied() {
     assert_eq!(ended, Some(130));
     let place = place.expect("the directory of scp");
     assert!(!std::path::Path::new(&place).exists(), "{place} was left behind");
-    let record = std::fs::read_to_string(world.path("run.json")).expect("the record");
+    let record = std::fs::read_to_string(site.path("run.json")).expect("the record");
     assert!(record.contains("\"interrupted\""), "{record}");
 }
 

@@ -28,20 +28,20 @@ fn published_tree_is_measured_beside_its_directory() {
         return;
     }
     let served = BenchServer::new();
-    let world = &served.world;
+    let site = &served.site;
     for directory in ["place", "project"] {
-        std::fs::create_dir(world.path(directory)).expect("a directory");
+        std::fs::create_dir(site.path(directory)).expect("a directory");
     }
-    std::fs::write(world.path("project/number"), "42").expect("a file");
+    std::fs::write(site.path("project/number"), "42").expect("a file");
     let web = web_server();
     let (target, nfs) = (format!("http://{web}/small"), served.target());
     let outputs = ["--json", "tree.json", "--html", "tree.html", "--target", &nfs];
     let project = ["--project", "project", "--build", "cp $SRC/number object; test $(cat object) = 42"];
     let args = ["bench", "tree", "--dir", "place", "--quick", "--rounds", "1", "--target", &target];
-    let table = world.run_ok([&args[..], &outputs[..], &project].concat());
+    let table = site.run_ok([&args[..], &outputs[..], &project].concat());
     served.assert_clean();
     assert!(table.contains("tree cold") && table.contains("local directory") && table.contains("a name of three"), "{table}");
-    let text = std::fs::read_to_string(world.path("tree.json")).expect("the record");
+    let text = std::fs::read_to_string(site.path("tree.json")).expect("the record");
     let record: Value = serde_json::from_str(&text).expect("JSON");
     let result = |kind: &str| record["results"].as_array().expect("results").iter().find(|result| result["case"]["kind"] == kind).cloned();
     let labels = |result: &Value| -> Vec<String> {
@@ -92,31 +92,31 @@ fn published_tree_is_measured_beside_its_directory() {
             assert!(sample["operations"].as_u64() > Some(1) && sample["bytes"].as_u64() > Some(10_000), "{result}");
         }
     }
-    check_page_in_browser(world, "tree.html", 10);
-    assert_eq!(world.count("place"), 0);
+    check_page_in_browser(site, "tree.html", 10);
+    assert_eq!(site.count("place"), 0);
 }
 
 #[test]
 fn workloads_without_a_server_run_alone() {
-    let world = TestSite::new();
-    let null: Value = serde_json::from_str(&world.run_ok(["bench", "null", "--json"])).expect("JSON");
+    let site = TestSite::new();
+    let null: Value = serde_json::from_str(&site.run_ok(["bench", "null", "--json"])).expect("JSON");
     assert!(null["calls"].as_u64().expect("a count") > 1000, "{null}");
     let one = ["--enctypes", "aes256-cts-hmac-sha1-96", "--sizes", "4K"];
-    let table = world.run_ok([&["bench", "seal", "--quick", "--rounds", "1"], &one[..]].concat());
+    let table = site.run_ok([&["bench", "seal", "--quick", "--rounds", "1"], &one[..]].concat());
     assert!(table.contains("aes256-cts-hmac-sha1-96") && table.contains("16 together") && !table.contains("aes128"), "{table}");
-    std::fs::create_dir(world.path("work")).expect("a directory");
-    world.run_ok(["bench", "work", "files", "200", "work"]);
-    assert_eq!(world.count("work"), 0);
-    world.expect_err(2, ["bench", "iops"], &["--target"]);
+    std::fs::create_dir(site.path("work")).expect("a directory");
+    site.run_ok(["bench", "work", "files", "200", "work"]);
+    assert_eq!(site.count("work"), 0);
+    site.expect_err(2, ["bench", "iops"], &["--target"]);
 }
 
 #[test]
 fn bench_all_runs_without_a_target() {
-    let world = TestSite::with_directories(&["place"]);
-    let place = world.path("place").display().to_string();
+    let site = TestSite::with_directories(&["place"]);
+    let place = site.path("place").display().to_string();
     let outputs = ["--quick", "--rounds", "1", "--json", "all.json", "--html", "all.html"];
-    world.run_ok([&["bench", "all", "--no-tree", "--no-audit", "--audit-dir", &place], &outputs[..]].concat());
-    let record = world.json("all.json");
+    site.run_ok([&["bench", "all", "--no-tree", "--no-audit", "--audit-dir", &place], &outputs[..]].concat());
+    let record = site.json("all.json");
     let results = record["results"].as_array().expect("results");
     let workloads: std::collections::BTreeSet<_> = results.iter().filter_map(|result| result["workload"].as_str()).collect();
     assert_eq!(workloads.into_iter().collect::<Vec<_>>(), ["audit", "seal"], "workloads without a server");
@@ -124,17 +124,17 @@ fn bench_all_runs_without_a_target() {
     for what in ["transfer", "iops", "concurrency", "--target"] {
         assert!(left_out.contains(what), "{what}: {left_out}");
     }
-    check_page_in_browser(&world, "all.html", 1);
+    check_page_in_browser(&site, "all.html", 1);
 }
 
 #[test]
 fn audited_export_is_measured_beside_an_unaudited_one() {
-    let world = TestSite::with_directories(&["place"]);
-    let place = world.path("place").display().to_string();
+    let site = TestSite::with_directories(&["place"]);
+    let place = site.path("place").display().to_string();
     let args = ["bench", "audit", "--no-kernel", "--quick", "--rounds", "1", "--files", "200", "--json", "run.json", "--dir", &place];
-    let table = world.run_ok(args);
+    let table = site.run_ok(args);
     assert!(table.contains("export, trail"), "{table}");
-    let text = std::fs::read_to_string(world.path("run.json")).expect("the record");
+    let text = std::fs::read_to_string(site.path("run.json")).expect("the record");
     let record: Value = serde_json::from_str(&text).expect("JSON");
     let [result] = &record["results"].as_array().expect("results")[..] else { panic!("{record}") };
     let [plain, trail] = &result["subjects"].as_array().expect("subjects")[..] else { panic!("{result}") };
@@ -148,24 +148,24 @@ fn audited_export_is_measured_beside_an_unaudited_one() {
     assert!(other(trail, "records").flatten().expect("a count") >= 1000.0, "{trail}");
     assert_eq!(other(trail, "records lost").flatten(), Some(0.0), "{trail}");
     assert!(other(plain, "records").is_none(), "{plain}");
-    assert_eq!(world.count("place"), 0);
+    assert_eq!(site.count("place"), 0);
 }
 
 #[test]
 fn killed_run_is_resumed_where_it_stopped() {
-    let world = TestSite::new();
+    let site = TestSite::new();
     let args =
         ["bench", "seal", "--quick", "--rounds", "1", "--enctypes", "aes256-cts-hmac-sha1-96", "--sizes", "64,1024", "--json", "run.json"];
-    let mut child = world.command(args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the binary starts");
+    let mut child = site.command(args).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the binary starts");
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
     let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains(", 1 KiB: ")).expect("a line for each finished case");
     assert!(line.contains(" s left: seal, aes256-cts-hmac-sha1-96, ") && line.contains("MB/s"), "{line}");
     child.kill().expect("the run is not over");
     child.wait().expect("a child");
-    let read = || -> Value { serde_json::from_slice(&std::fs::read(world.path("run.json")).expect("a record")).expect("JSON") };
+    let read = || -> Value { serde_json::from_slice(&std::fs::read(site.path("run.json")).expect("a record")).expect("JSON") };
     let before = read();
     assert_eq!(before["interrupted"], true);
-    let output = world.run([&args[..], &["--resume", "run.json"]].concat());
+    let output = site.run([&args[..], &["--resume", "run.json"]].concat());
     let messages = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{messages}");
     assert!(!messages.lines().any(|line| line.contains("left: seal, ") && line.contains(", 64 B: ")), "{messages}");
@@ -174,7 +174,7 @@ fn killed_run_is_resumed_where_it_stopped() {
     assert!(after["results"].as_array().expect("results").len() > before["results"].as_array().expect("results").len());
     assert!(after["notes"][0].as_str().expect("text").starts_with("continues the run of "), "{}", after["notes"]);
 
-    std::fs::write(world.path("other.json"), after.to_string().replace(after["machine"]["cpu"].as_str().expect("text"), "Z80"))
+    std::fs::write(site.path("other.json"), after.to_string().replace(after["machine"]["cpu"].as_str().expect("text"), "Z80"))
         .expect("a file");
-    assert!(world.run_err(3, [&args[..], &["--resume", "other.json"]].concat()).contains("another machine: Z80"));
+    assert!(site.run_err(3, [&args[..], &["--resume", "other.json"]].concat()).contains("another machine: Z80"));
 }

@@ -12,12 +12,12 @@ fn installed_units_and_mounts_come_up_at_boot() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let runner = here.join("../../../script/guest/run");
     assert!(Command::new(&runner).args(["up", GUEST]).stdout(Stdio::null()).status().is_ok_and(|status| status.success()));
-    let world = TestSite::new();
-    world.small_tree();
+    let site = TestSite::new();
+    site.small_tree();
     let address = format!("10.77.{GUEST}.1:{}", free_port());
-    world.run_ok(["publish", "src", "--db", "db", "--keys", "keys", "--location", &address]);
-    let name = world.run_ok(["name", "keys", "--location", &address]);
-    let (_replica, _, _) = start_listener(&mut world.command(["serve", "--db", "db", "--listen", &address]));
+    site.run_ok(["publish", "src", "--db", "db", "--keys", "keys", "--location", &address]);
+    let name = site.run_ok(["name", "keys", "--location", &address]);
+    let (_replica, _, _) = start_listener(&mut site.command(["serve", "--db", "db", "--listen", &address]));
     let mut command = Command::new("timeout");
     command.args(["--kill-after", "10", "1200", "bash"]).arg(here.join("tests/end_to_end/boot/machine.sh"));
     command.args([env!("CARGO_BIN_EXE_vouch"), name.trim(), GUEST]);

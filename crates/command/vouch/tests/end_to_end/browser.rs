@@ -1,7 +1,7 @@
 use crate::prelude::*;
 
-pub(crate) fn check_page_in_browser(world: &TestSite, page: &str, bars: usize) {
-    let text = std::fs::read_to_string(world.path(page)).expect("a page");
+pub(crate) fn check_page_in_browser(site: &TestSite, page: &str, bars: usize) {
+    let text = std::fs::read_to_string(site.path(page)).expect("a page");
     for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {
         assert!(!text.contains(outside), "the page holds {outside}");
     }
@@ -20,8 +20,8 @@ pub(crate) fn check_page_in_browser(world: &TestSite, page: &str, bars: usize) {
             "--enable-logging=stderr",
             "--hide-scrollbars",
         ]);
-        command.arg(format!("--user-data-dir={}", world.path("browser").display())).args(options);
-        command.arg(format!("file://{}", world.path(page).display())).stdin(Stdio::null()).output().expect("the browser starts")
+        command.arg(format!("--user-data-dir={}", site.path("browser").display())).args(options);
+        command.arg(format!("file://{}", site.path(page).display())).stdin(Stdio::null()).output().expect("the browser starts")
     };
     let dom = run(&["--dump-dom", "--virtual-time-budget=2000"]);
     let (html, output_text) = (String::from_utf8_lossy(&dom.stdout), String::from_utf8_lossy(&dom.stderr));
@@ -31,7 +31,7 @@ pub(crate) fn check_page_in_browser(world: &TestSite, page: &str, bars: usize) {
         "{html}"
     );
     assert!(!output_text.contains("CONSOLE"), "{output_text}");
-    let (light, dark) = (world.path("light.png"), world.path("dark.png"));
+    let (light, dark) = (site.path("light.png"), site.path("dark.png"));
     for (picture, scheme) in [(&light, "--blink-settings=preferredColorScheme=1"), (&dark, "--blink-settings=preferredColorScheme=0")] {
         let shot = run(&["--window-size=900,2400", scheme, &format!("--screenshot={}", picture.display())]);
         assert!(shot.status.success(), "{}", String::from_utf8_lossy(&shot.stderr));

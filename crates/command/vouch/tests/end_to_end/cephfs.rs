@@ -28,12 +28,12 @@ const STALLED: usize = 64;
 #[test]
 fn stalled_cluster_delays_no_other_export() {
     let Some(cluster) = cluster() else { return };
-    let world = TestSite::with_directories(&["local"]);
-    let _mounted = cluster.mount(&world.path("ceph"));
-    let [local, ceph] = ["local", "ceph"].map(|name| world.path(name));
+    let site = TestSite::with_directories(&["local"]);
+    let _mounted = cluster.mount(&site.path("ceph"));
+    let [local, ceph] = ["local", "ceph"].map(|name| site.path(name));
     let list = format!("{} *(rw,insecure,no_root_squash)\n{} *(rw,insecure,no_root_squash)\n", local.display(), ceph.display());
-    world.write("exports", list);
-    let export = Export::start(&world, &["--exports", "exports"]);
+    site.write("exports", list);
+    let export = Export::start(&site, &["--exports", "exports"]);
     let [local, ceph] = [local, ceph].map(|path| path.to_string_lossy().trim_start_matches('/').to_owned());
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let writer = connect(export.address, 2, "writer", 0).await.expect("connected");
@@ -80,18 +80,18 @@ struct Head {
 /// A head that cannot renew it ends, so it is longer than a busy machine delays CephFS.
 const STATE_LEASE: &str = "20s";
 
-fn start_head(cluster: &Cluster, world: &TestSite, name: &str) -> Head {
-    let point = world.path(name);
+fn start_head(cluster: &Cluster, site: &TestSite, name: &str) -> Head {
+    let point = site.path(name);
     let mounted = cluster.mount(&point);
     let [data, state] = ["data", "state"].map(|part| point.join(part).to_string_lossy().into_owned());
     for part in [&data, &state] {
-        world.run_tool("install", &["-d", "-m", "700", part]);
+        site.run_tool("install", &["-d", "-m", "700", part]);
     }
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let listen = address.to_string();
     let fixed = ["export", "--dir", &data, "--options", "rw,insecure,no_root_squash,fsid=7", "--state", &state, "--shared-state"];
     let more = ["--head", name, "--state-lease", STATE_LEASE, "--lease", "60", "--listen", &listen];
-    let started = world.command([&fixed[..], &more].concat()).stdout(Stdio::null()).spawn();
+    let started = site.command([&fixed[..], &more].concat()).stdout(Stdio::null()).spawn();
     Head { _process: KillOnDrop(started.expect("the binary starts")), address, _mounted: mounted }
 }
 
@@ -112,11 +112,11 @@ pub(crate) async fn connect_without_reclaim(address: SocketAddr, name: &str) -> 
 #[test]
 fn head_on_another_mount_takes_over_open_file_and_lock() {
     let Some(cluster) = cluster() else { return };
-    let world = TestSite::new();
-    let first = start_head(&cluster, &world, "a");
+    let site = TestSite::new();
+    let first = start_head(&cluster, &site, "a");
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let client = connect_without_reclaim(first.address, "holder").await;
-        let second = start_head(&cluster, &world, "b");
+        let second = start_head(&cluster, &site, "b");
         client.reclaim_complete().await.expect("nothing to reclaim");
         let mut file = new_file(&client, "export", "file").await.expect("a file");
         client.write(&file, 0, b"acknowledged", StableHow::FileSync).await.expect("written");
@@ -146,15 +146,15 @@ fn head_on_another_mount_takes_over_open_file_and_lock() {
 #[test]
 fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
     let Some(cluster) = cluster() else { return };
-    let world = TestSite::new();
-    world.state_directory("shared");
-    let _mounted = cluster.mount(&world.path("ceph"));
+    let site = TestSite::new();
+    site.state_directory("shared");
+    let _mounted = cluster.mount(&site.path("ceph"));
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let listen = address.to_string();
     let fixed = ["export", "--dir", "ceph", "--options", "rw,insecure,no_root_squash", "--state", "shared", "--shared-state"];
     let more = ["--head", "a", "--state-lease", "1h", "--lease", "60", "--listen", &listen];
-    let log = fs::File::create(world.path("log")).expect("a file");
-    let mut head = Export::spawn(world.command([&fixed[..], &more].concat()).stderr(log), address);
+    let log = fs::File::create(site.path("log")).expect("a file");
+    let mut head = Export::spawn(site.command([&fixed[..], &more].concat()).stderr(log), address);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (client, file) = runtime.block_on(async {
         let client = connect(address, 2, "writer", 0).await.expect("connected");
@@ -164,14 +164,14 @@ fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
     let paused = cluster.osd().pause();
     let write = runtime.spawn(async move { client.write(&file, 0, &[1; 4096], StableHow::FileSync).await });
     let waiting = || {
-        let status = world.run(["export", "status", "--json", "--state", "shared", "--head", "a"]);
+        let status = site.run(["export", "status", "--json", "--state", "shared", "--head", "a"]);
         serde_json::from_slice::<Value>(&status.stdout).ok().and_then(|status| status["waiting_calls"].as_u64())
     };
     assert!(eventually(Duration::from_secs(120), || waiting() == Some(1)), "the write does not wait");
     signal("TERM", head.child.id());
-    let log = || fs::read_to_string(world.path("log")).expect("the log");
+    let log = || fs::read_to_string(site.path("log")).expect("the log");
     assert!(eventually(Duration::from_secs(120), || log().contains("hang in the exported file systems")), "{}", log());
-    let record = || fs::read_to_string(world.path("shared/lease/epoch-1")).expect("the record");
+    let record = || fs::read_to_string(site.path("shared/lease/epoch-1")).expect("the record");
     assert!(record().contains("\ntenure active\n"), "{}", record());
     assert!(!write.is_finished(), "the cluster does not stall");
     drop(paused);
@@ -179,5 +179,5 @@ fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
     // head fences first.
     assert!(!head.child.wait().expect("a child").success());
     assert!(record().contains("\ntenure active\n"), "{}", record());
-    assert_eq!(fs::read(world.path("ceph/file")).expect("the file"), [1; 4096]);
+    assert_eq!(fs::read(site.path("ceph/file")).expect("the file"), [1; 4096]);
 }

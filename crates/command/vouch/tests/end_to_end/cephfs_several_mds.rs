@@ -25,11 +25,11 @@ const STEP_MAX: Duration = Duration::from_secs(300);
 #[test]
 fn export_outlives_loss_of_each_of_two_mds_under_load() {
     let Some(mut cluster) = cluster() else { return };
-    let world = TestSite::new();
+    let site = TestSite::new();
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let mounted = cluster.mount(&world.path("ceph"));
-    start_second_rank(&mut cluster, &world);
-    let export = start_export(&world, address);
+    let mounted = cluster.mount(&site.path("ceph"));
+    start_second_rank(&mut cluster, &site);
+    let export = start_export(&site, address);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut held = runtime.block_on(async {
         let holder = connect_without_reclaim(address, "holder").await;
@@ -40,7 +40,7 @@ fn export_outlives_loss_of_each_of_two_mds_under_load() {
         let load = Load::start(&holder, [first, second]);
         load.wait_for_rounds().await;
         cluster.kill_mds("b");
-        let waiting = check_while_second_rank_is_lost(&world, &holder, second, apart).await;
+        let waiting = check_while_second_rank_is_lost(&site, &holder, second, apart).await;
         cluster.ceph(&["mds", "fail", "b"]);
         cluster.wait_for_rank(1, "c");
         waiting.await.expect("no panic").expect("the call ends well when the standby serves");
@@ -54,8 +54,8 @@ fn export_outlives_loss_of_each_of_two_mds_under_load() {
     });
     drop(export);
     drop(mounted);
-    let _mounted = cluster.mount(&world.path("ceph"));
-    let _export = start_export(&world, address);
+    let _mounted = cluster.mount(&site.path("ceph"));
+    let _export = start_export(&site, address);
     runtime.block_on(async {
         let holder = connect_without_reclaim(address, "holder").await;
         held.reclaim(&holder).await;
@@ -63,17 +63,17 @@ fn export_outlives_loss_of_each_of_two_mds_under_load() {
     });
 }
 
-fn start_second_rank(cluster: &mut Cluster, world: &TestSite) {
+fn start_second_rank(cluster: &mut Cluster, site: &TestSite) {
     cluster.start_mds("b");
     cluster.ceph(&["fs", "set", "test", "max_mds", "2"]);
     cluster.wait_for_rank(1, "b");
     cluster.start_mds("c");
     for (name, rank) in DIRECTORIES {
-        let directory = world.path("ceph/data").join(name);
+        let directory = site.path("ceph/data").join(name);
         fs::create_dir_all(&directory).expect("a directory");
         // An empty directory stays where it is.
         fs::write(directory.join(FIRST_FILE), "").expect("a file");
-        world.run_tool("setfattr", &["-n", "ceph.dir.pin", "-v", rank, &directory.to_string_lossy()]);
+        site.run_tool("setfattr", &["-n", "ceph.dir.pin", "-v", rank, &directory.to_string_lossy()]);
     }
     assert!(eventually(STEP_MAX, || is_authority(cluster, "b", "/data/second")), "the MDS does not get its directory");
 }
@@ -84,11 +84,11 @@ fn is_authority(cluster: &Cluster, mds: &str, path: &str) -> bool {
     subtrees.any(|subtree| subtree["is_auth"] == true && subtree["dir"]["path"] == path)
 }
 
-fn start_export(world: &TestSite, address: SocketAddr) -> Export {
+fn start_export(site: &TestSite, address: SocketAddr) -> Export {
     let listen = address.to_string();
     let fixed = ["export", "--dir", "ceph/data", "--pseudo", "/export", "--options", "rw,insecure,no_root_squash"];
     let more = ["--state", "exporting", "--lease", LEASE_S, "--listen", &listen];
-    Export::spawn(&mut world.command([&fixed[..], &more].concat()), address)
+    Export::spawn(&mut site.command([&fixed[..], &more].concat()), address)
 }
 
 async fn directories(client: &Client) -> [Filehandle; 3] {
@@ -106,7 +106,7 @@ async fn create_in(client: &Client, directory: &Filehandle, name: &str) -> Resul
 
 /// Calls that need the other MDS do not wait. Returns one that does.
 async fn check_while_second_rank_is_lost(
-    world: &TestSite,
+    site: &TestSite,
     client: &Client,
     lost: Filehandle,
     apart: Filehandle,
@@ -119,7 +119,7 @@ async fn check_while_second_rank_is_lost(
         client.close_file(file).await.expect("closed");
     }
     let calls = || {
-        let status = world.run(["export", "status", "--json", "--state", "exporting"]);
+        let status = site.run(["export", "status", "--json", "--state", "exporting"]);
         serde_json::from_slice::<Value>(&status.stdout).ok().and_then(|status| status["waiting_calls"].as_u64())
     };
     assert!(eventually(STEP_MAX, || calls() > Some(0)), "no call waits");

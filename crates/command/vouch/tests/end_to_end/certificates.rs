@@ -24,17 +24,17 @@ impl Default for Holder {
 }
 
 impl Authority {
-    pub(crate) fn new(world: &TestSite, name: &str) -> Authority {
+    pub(crate) fn new(site: &TestSite, name: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().expect("a key");
-        world.write(&format!("{name}.pem"), params.self_signed(&key).expect("a certificate").pem());
+        site.write(&format!("{name}.pem"), params.self_signed(&key).expect("a certificate").pem());
         Authority(Issuer::new(params, key))
     }
 
-    pub(crate) fn issue(&self, world: &TestSite, name: &str, holder: Holder) -> String {
+    pub(crate) fn issue(&self, site: &TestSite, name: &str, holder: Holder) -> String {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -54,14 +54,14 @@ impl Authority {
         params.not_after = rcgen::date_time_ymd(holder.years.end, 1, 1);
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
-        world.write(&format!("{name}.pem"), certificate.pem());
-        world.write(&format!("{name}.key"), key.serialize_pem());
-        std::fs::set_permissions(world.path(format!("{name}.key")), std::fs::Permissions::from_mode(0o600)).expect("an own file");
+        site.write(&format!("{name}.pem"), certificate.pem());
+        site.write(&format!("{name}.key"), key.serialize_pem());
+        std::fs::set_permissions(site.path(format!("{name}.key")), std::fs::Permissions::from_mode(0o600)).expect("an own file");
         use sha2::Digest as _;
         data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(certificate.der()))
     }
 
-    pub(crate) fn revoke(&self, world: &TestSite, file: &str, serials: &[u64]) {
+    pub(crate) fn revoke(&self, site: &TestSite, file: &str, serials: &[u64]) {
         let revoked = |&serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(serial),
             revocation_time: rcgen::date_time_ymd(2021, 1, 1),
@@ -76,6 +76,6 @@ impl Authority {
             revoked_certs: serials.iter().map(revoked).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        world.write(file, list.signed_by(&self.0).expect("a list").pem().expect("PEM"));
+        site.write(file, list.signed_by(&self.0).expect("a list").pem().expect("PEM"));
     }
 }

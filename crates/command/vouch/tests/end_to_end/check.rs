@@ -4,16 +4,16 @@ use crate::prelude::*;
 use crate::replica_attacks::{copy, flip_data};
 
 fn site() -> TestSite {
-    let mut world = TestSite::new();
-    world.environment.push(("VOUCH_RUNTIME_DIR", world.path("run").display().to_string()));
-    world
+    let mut site = TestSite::new();
+    site.environment.push(("VOUCH_RUNTIME_DIR", site.path("run").display().to_string()));
+    site
 }
 
 fn published() -> TestSite {
-    let world = site();
-    world.small_tree();
-    world.publish();
-    world
+    let site = site();
+    site.small_tree();
+    site.publish();
+    site
 }
 
 fn expect_problem(output: &Output, fault: &str) -> Value {
@@ -28,16 +28,16 @@ fn expect_problem(output: &Output, fault: &str) -> Value {
     found
 }
 
-fn problem(world: &TestSite, fault: &str, args: &[&str]) -> Value {
-    expect_problem(&world.run([&["check", "--json"], args].concat()), fault)
+fn problem(site: &TestSite, fault: &str, args: &[&str]) -> Value {
+    expect_problem(&site.run([&["check", "--json"], args].concat()), fault)
 }
 
-fn in_mount_namespace(world: &TestSite, preparation: &str, args: &[&str]) -> Output {
+fn in_mount_namespace(site: &TestSite, preparation: &str, args: &[&str]) -> Output {
     let script = format!("{preparation} && exec \"$@\"");
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_vouch"), "check", "--json"]).args(args);
-    let like = world.command(["check"]);
-    command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(world.path(""));
+    let like = site.command(["check"]);
+    command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(site.path(""));
     command.output().expect("unshare(1)")
 }
 
@@ -48,10 +48,10 @@ fn may_make_namespaces() -> bool {
 
 #[test]
 fn healthy_machine_has_no_problem() {
-    let world = published();
-    let _replica = world.serve();
-    world.run_ok(["cat", &world.name("/hello")]);
-    let output = world.run(["check", "--deep", &world.name("")]);
+    let site = published();
+    let _replica = site.serve();
+    site.run_ok(["cat", &site.name("/hello")]);
+    let output = site.run(["check", "--deep", &site.name("")]);
     let text = String::from_utf8_lossy(&output.stdout);
     let without_fuse = text.contains("no-fuse");
     assert!(without_fuse || output.status.code() == Some(0) && text.ends_with("no problem found\n"), "{text}");
@@ -73,18 +73,18 @@ fn request_limit_of_the_kernel_below_the_timeout_is_named() {
     if !may_make_namespaces() || !fuse_is_available() {
         return;
     }
-    let (world, _replica) = TestSite::served();
-    fs::create_dir(world.path("mnt")).expect("a directory");
+    let (site, _replica) = TestSite::served();
+    fs::create_dir(site.path("mnt")).expect("a directory");
     let limit = "mkdir -p fuse && echo 8 >fuse/max_request_timeout && mount --bind fuse /proc/sys/fs/fuse";
     let mount = format!(
         "{limit} && {0} mount --background --log-file log --timeout 30s '{1}' mnt && cat mnt/hello && {0} umount mnt",
         env!("CARGO_BIN_EXE_vouch"),
-        world.name("")
+        site.name("")
     );
-    let output = in_mount_namespace(&world, &mount, &["--timeout", "30s"]);
+    let output = in_mount_namespace(&site, &mount, &["--timeout", "30s"]);
     let found = String::from_utf8_lossy(&output.stdout);
     assert!(found.contains("hello world\n") && found.contains("\"fault\": \"fuse-request-timeout\""), "{found}");
-    let log = fs::read_to_string(world.path("log")).expect("a log");
+    let log = fs::read_to_string(site.path("log")).expect("a log");
     assert!(log.contains("takes 8s") && log.contains("requests fail after 6s"), "{log}");
 }
 
@@ -93,43 +93,43 @@ fn full_cache_disk_is_named() {
     if !may_make_namespaces() {
         return;
     }
-    let world = site();
-    std::fs::create_dir(world.path("small")).expect("a directory");
+    let site = site();
+    std::fs::create_dir(site.path("small")).expect("a directory");
     let fill = "mount -t tmpfs -o size=1m none small && ! dd if=/dev/zero of=small/data bs=64k 2>/dev/null";
-    let found = expect_problem(&in_mount_namespace(&world, fill, &["--cache", "small"]), "cache-disk-full");
+    let found = expect_problem(&in_mount_namespace(&site, fill, &["--cache", "small"]), "cache-disk-full");
     assert!(found.to_string().contains("--cache-quota"), "{found}");
 }
 
 #[test]
 fn expired_tree_is_named() {
-    let world = site();
-    world.small_tree();
-    world.publish_with(&["--duration", "1s"]);
-    let _replica = world.serve();
+    let site = site();
+    site.small_tree();
+    site.publish_with(&["--duration", "1s"]);
+    let _replica = site.serve();
     std::thread::sleep(std::time::Duration::from_millis(2100));
-    let found = problem(&world, "tree-expired", &["--timeout", "5s", &world.name("")]);
+    let found = problem(&site, "tree-expired", &["--timeout", "5s", &site.name("")]);
     assert!(found.to_string().contains("must publish again"), "{found}");
 }
 
 #[test]
 fn wrong_hostid_is_named() {
-    let world = published();
-    let _replica = world.serve();
-    world.run_ok(["keygen", "--out", "other-keys"]);
-    let name = world.run_ok(["name", "other-keys", "--location", &format!("127.0.0.1:{}", world.port)]);
-    problem(&world, "wrong-hostid", &["--timeout", "5s", name.trim()]);
+    let site = published();
+    let _replica = site.serve();
+    site.run_ok(["keygen", "--out", "other-keys"]);
+    let name = site.run_ok(["name", "other-keys", "--location", &format!("127.0.0.1:{}", site.port)]);
+    problem(&site, "wrong-hostid", &["--timeout", "5s", name.trim()]);
 }
 
 #[test]
 fn name_that_does_not_resolve_is_named() {
-    let world = published();
-    let hostid = world.name("").split_once(',').expect("a name").1.to_owned();
+    let site = published();
+    let hostid = site.name("").split_once(',').expect("a name").1.to_owned();
     let name = format!("@no-such-host.invalid,{hostid}");
-    let found = problem(&world, "name-unresolved", &["--timeout", "5s", &name]);
+    let found = problem(&site, "name-unresolved", &["--timeout", "5s", &name]);
     assert!(found.to_string().contains("no-such-host.invalid"), "{found}");
     let url = ["--timeout", "5s", "--only-replicas", "--replica", "http://no-such-host.invalid/db", &name];
-    problem(&world, "name-unresolved", &url);
-    world.expect_err(6, [&["cat"], &url[..5], &[&format!("{name}/hello")]].concat(), &["the name no-such-host.invalid does not resolve"]);
+    problem(&site, "name-unresolved", &url);
+    site.expect_err(6, [&["cat"], &url[..5], &[&format!("{name}/hello")]].concat(), &["the name no-such-host.invalid does not resolve"]);
 }
 
 struct Network(String);
@@ -150,10 +150,10 @@ impl Network {
         assert!(run_tool(&[&["ip", "netns", "exec", &self.0, "nft"], &*line.split(' ').collect::<Vec<_>>()].concat()), "{line}");
     }
 
-    fn command(&self, world: &TestSite, args: &[&str]) -> Command {
-        let like = world.command(["check"]);
+    fn command(&self, site: &TestSite, args: &[&str]) -> Command {
+        let like = site.command(["check"]);
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0, env!("CARGO_BIN_EXE_vouch")]).args(args).current_dir(world.path(""));
+        command.args(["netns", "exec", &self.0, env!("CARGO_BIN_EXE_vouch")]).args(args).current_dir(site.path(""));
         command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command
     }
@@ -172,18 +172,18 @@ fn run_tool(words: &[&str]) -> bool {
 #[test]
 fn blocked_port_is_named() {
     let Some(network) = Network::new() else { return };
-    let world = published();
-    let address = format!("127.0.0.1:{}", world.port);
-    let mut replica = network.command(&world, &["serve", "--db", "db", "--listen", &address]).stdout(Stdio::null()).spawn().expect("ip(8)");
-    let name = world.name("");
-    let check = || network.command(&world, &["check", "--json", "--timeout", "3s", &name]).output().expect("ip(8)");
+    let site = published();
+    let address = format!("127.0.0.1:{}", site.port);
+    let mut replica = network.command(&site, &["serve", "--db", "db", "--listen", &address]).stdout(Stdio::null()).spawn().expect("ip(8)");
+    let name = site.name("");
+    let check = || network.command(&site, &["check", "--json", "--timeout", "3s", &name]).output().expect("ip(8)");
     let works = eventually(std::time::Duration::from_secs(20), || check().status.code() == Some(0));
     network.nft("add table inet filter");
     network.nft("add chain inet filter input { type filter hook input priority 0 ; }");
-    network.nft(&format!("add rule inet filter input tcp dport {} drop", world.port));
+    network.nft(&format!("add rule inet filter input tcp dport {} drop", site.port));
     let dropped = check();
     network.nft("flush chain inet filter input");
-    network.nft(&format!("add rule inet filter input tcp dport {} reject with icmpx type admin-prohibited", world.port));
+    network.nft(&format!("add rule inet filter input tcp dport {} reject with icmpx type admin-prohibited", site.port));
     let rejected = check();
     crate::test_site::signal("TERM", replica.id());
     let _ = replica.wait();
@@ -191,16 +191,16 @@ fn blocked_port_is_named() {
     let found = expect_problem(&dropped, "port-blocked");
     assert!(found.to_string().contains("drops packets to port"), "{found}");
     expect_problem(&rejected, "port-blocked");
-    problem(&world, "port-closed", &["--timeout", "3s", &name]);
+    problem(&site, "port-closed", &["--timeout", "3s", &name]);
 }
 
 #[test]
 fn lying_replica_is_named() {
-    let world = published();
-    copy(&world.path("db"), &world.path("liar"));
-    assert!(flip_data(&world.path("liar/packs")) > 0);
-    let (honest, liar) = (world.serve(), world.serve_db("liar", 0));
-    let found = problem(&world, "replica-lies", &["--timeout", "5s", "--replica", &liar.address, &world.name("")]);
+    let site = published();
+    copy(&site.path("db"), &site.path("liar"));
+    assert!(flip_data(&site.path("liar/packs")) > 0);
+    let (honest, liar) = (site.serve(), site.serve_db("liar", 0));
+    let found = problem(&site, "replica-lies", &["--timeout", "5s", "--replica", &liar.address, &site.name("")]);
     let accused = |address: &str| {
         found["findings"]
             .as_array()
@@ -213,17 +213,17 @@ fn lying_replica_is_named() {
 
 #[test]
 fn state_directory_with_wrong_rights_is_named() {
-    let world = site();
-    let mode = |name: &str, mode| std::fs::set_permissions(world.path(name), std::fs::Permissions::from_mode(mode)).expect("its owner");
-    std::fs::create_dir(world.path("state")).expect("a directory");
+    let site = site();
+    let mode = |name: &str, mode| std::fs::set_permissions(site.path(name), std::fs::Permissions::from_mode(mode)).expect("its owner");
+    std::fs::create_dir(site.path("state")).expect("a directory");
     mode("state", 0o777);
-    let found = problem(&world, "state-rights", &[]);
+    let found = problem(&site, "state-rights", &[]);
     assert!(found.to_string().contains("chmod 700"), "{found}");
     mode("state", 0o700);
-    std::fs::create_dir(world.path("export-state")).expect("a directory");
-    world.write("export-state/filehandle.key", "00");
+    std::fs::create_dir(site.path("export-state")).expect("a directory");
+    site.write("export-state/filehandle.key", "00");
     mode("export-state", 0o755);
-    problem(&world, "state-rights", &["export-state"]);
+    problem(&site, "state-rights", &["export-state"]);
 }
 
 #[test]
@@ -235,14 +235,14 @@ fn wrong_clock_is_named() {
     let runner = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../script/guest/run");
     let runner = runner.to_str().expect("UTF-8");
     assert!(run_tool(&[runner, "up", CLOCK_GUEST]), "no network for a guest");
-    let world = published();
+    let site = published();
     let address = format!("10.77.{CLOCK_GUEST}.1:{}", free_port());
-    let (_replica, _, _) = start_listener(&mut world.command(["serve", "--db", "db", "--listen", &address]));
-    let check = format!("$JOB/vouch check --json --no-cache --timeout 20s --only-replicas --replica {address} '{}'", world.name(""));
+    let (_replica, _, _) = start_listener(&mut site.command(["serve", "--db", "db", "--listen", &address]));
+    let check = format!("$JOB/vouch check --json --no-cache --timeout 20s --only-replicas --replica {address} '{}'", site.name(""));
     let clocks = ["-90000", "+180000", "+7200"].map(|error_s| format!("date -s @$((now {error_s})) >/dev/null; {check}; echo status $?\n"));
-    world.write("script", format!("export HOME=/tmp VOUCH_RUNTIME_DIR=/tmp/run; now=$(date +%s)\n{}", clocks.concat()));
+    site.write("script", format!("export HOME=/tmp VOUCH_RUNTIME_DIR=/tmp/run; now=$(date +%s)\n{}", clocks.concat()));
     let mut command = Command::new(runner);
-    command.args(["-i", CLOCK_GUEST, "-t", "120", "-f", env!("CARGO_BIN_EXE_vouch")]).arg(world.path("script"));
+    command.args(["-i", CLOCK_GUEST, "-t", "120", "-f", env!("CARGO_BIN_EXE_vouch")]).arg(site.path("script"));
     let output = command.output().expect("the guest's script");
     run_tool(&[runner, "down", CLOCK_GUEST]);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -269,40 +269,40 @@ const CLOCK_GUEST: &str = "95";
 
 #[test]
 fn dead_mount_is_named() {
-    let Some(Mounted { mount, world, replica: _replica }) = mounted() else { return };
+    let Some(Mounted { mount, site, replica: _replica }) = mounted() else { return };
     mount.kill();
-    let found = problem(&world, "mount-dead", &["mnt"]);
+    let found = problem(&site, "mount-dead", &["mnt"]);
     assert!(found.to_string().contains("vouch umount"), "{found}");
-    world.run_ok(["umount", "mnt"]);
+    site.run_ok(["umount", "mnt"]);
 }
 
 #[test]
 fn stopped_mount_is_named() {
-    let Some(Mounted { mount, world, replica: _replica }) = mounted() else { return };
+    let Some(Mounted { mount, site, replica: _replica }) = mounted() else { return };
     signal("STOP", mount.worker().expect("a worker"));
-    problem(&world, "daemon-silent", &["mnt"]);
+    problem(&site, "daemon-silent", &["mnt"]);
     mount.kill();
-    world.run_ok(["umount", "mnt"]);
+    site.run_ok(["umount", "mnt"]);
 }
 
 #[test]
 fn check_of_a_mount_looks_at_its_replicas() {
-    let Some(Mounted { mount: _mount, world, mut replica }) = mounted() else { return };
-    assert_eq!(world.run(["check", "--json", "mnt"]).status.code(), Some(0));
+    let Some(Mounted { mount: _mount, site, mut replica }) = mounted() else { return };
+    assert_eq!(site.run(["check", "--json", "mnt"]).status.code(), Some(0));
     replica.kill();
-    problem(&world, "port-closed", &["--timeout", "3s", "mnt"]);
+    problem(&site, "port-closed", &["--timeout", "3s", "mnt"]);
 }
 
 #[test]
 fn check_of_the_machine_looks_at_its_gateways() {
-    let world = published();
-    let mut replica = world.serve();
-    let gateway = crate::gateway::Gateway::start(&world, &[]);
-    let output = world.run(["check", "--timeout", "3s"]);
+    let site = published();
+    let mut replica = site.serve();
+    let gateway = crate::gateway::Gateway::start(&site, &[]);
+    let output = site.run(["check", "--timeout", "3s"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains(&format!("{}: served by process", gateway.address)) && text.contains("offers revision 1"), "{text}");
     replica.kill();
-    let text = String::from_utf8_lossy(&world.run(["check", "--timeout", "3s"]).stdout).into_owned();
+    let text = String::from_utf8_lossy(&site.run(["check", "--timeout", "3s"]).stdout).into_owned();
     assert!(text.contains("port-closed"), "{text}");
 }
 
@@ -310,15 +310,15 @@ fn mounted() -> Option<Mounted> {
     if !fuse_is_available() {
         return None;
     }
-    let world = published();
-    let replica = world.serve();
-    let mount = Mount::new(&world, "mnt", &[&world.name("")]);
-    Some(Mounted { mount, replica, world })
+    let site = published();
+    let replica = site.serve();
+    let mount = Mount::new(&site, "mnt", &[&site.name("")]);
+    Some(Mounted { mount, replica, site })
 }
 
 #[test]
 fn unknown_targets_are_refused() {
-    let world = site();
-    assert!(world.run_err(4, ["check", "no-such-directory"]).contains("no-such-directory"));
-    assert!(world.run_err(3, ["check", "@host"]).contains("@host"));
+    let site = site();
+    assert!(site.run_err(4, ["check", "no-such-directory"]).contains("no-such-directory"));
+    assert!(site.run_err(3, ["check", "@host"]).contains("@host"));
 }

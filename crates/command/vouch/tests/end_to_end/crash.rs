@@ -9,10 +9,10 @@ use crate::prelude::*;
 #[test]
 fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
     let Some(load) = Load::new() else { return };
-    let mut replicas = [load.world.serve(), load.world.serve_db("db", 0)];
+    let mut replicas = [load.site.serve(), load.site.serve_db("db", 0)];
     let second = replicas[1].address.clone();
-    let args = ["--no-cache", "--memory-cache", "1M", "--replica", &second, &load.world.name("")];
-    let mount = Mount::new(&load.world, "mnt", &args);
+    let args = ["--no-cache", "--memory-cache", "1M", "--replica", &second, &load.site.name("")];
+    let mount = Mount::new(&load.site, "mnt", &args);
     let readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), seed, OnError::Fail)).collect();
     let copier = load.copier(&["--replica", &second], OnError::Fail);
     let mut random = SplitMix64(11);
@@ -21,7 +21,7 @@ fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
         let port = replicas[round % 2].port();
         replicas[round % 2].kill();
         thread::sleep(Duration::from_millis(random.roll(300)));
-        replicas[round % 2] = load.world.serve_db("db", port);
+        replicas[round % 2] = load.site.serve_db("db", port);
         // The client must have ended its back-off before the other replica is killed.
         let (before, limit) = (load.files(), Duration::from_secs(20));
         assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not continue");
@@ -32,9 +32,9 @@ fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
 #[test]
 fn readers_recover_after_the_only_replica_is_killed() {
     let Some(load) = Load::new() else { return };
-    let mut replica = load.world.serve();
-    let args = ["--no-cache", "--memory-cache", "1M", "--timeout", "3s", &load.world.name("")];
-    let mount = Mount::new(&load.world, "mnt", &args);
+    let mut replica = load.site.serve();
+    let args = ["--no-cache", "--memory-cache", "1M", "--timeout", "3s", &load.site.name("")];
+    let mount = Mount::new(&load.site, "mnt", &args);
     let readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), seed + 10, OnError::GoOn)).collect();
     let copier = load.copier(&["--timeout", "3s"], OnError::GoOn);
     let mut random = SplitMix64(12);
@@ -42,7 +42,7 @@ fn readers_recover_after_the_only_replica_is_killed() {
         thread::sleep(Duration::from_millis(random.roll(400)));
         replica.kill();
         thread::sleep(Duration::from_millis(random.roll(500)));
-        replica = load.world.serve();
+        replica = load.site.serve();
         let (before, limit) = (load.files(), Duration::from_secs(30));
         assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not continue");
     }
@@ -52,37 +52,37 @@ fn readers_recover_after_the_only_replica_is_killed() {
 #[test]
 fn killed_mount_leaves_usable_state_and_caches() {
     let Some(load) = Load::new() else { return };
-    let world = &load.world;
-    world.run_tool("cp", &["-a", "db", "old"]);
+    let site = &load.site;
+    site.run_tool("cp", &["-a", "db", "old"]);
     let (mut random, mut usable) = (SplitMix64(13), 0);
     for round in 0..KILLS as u64 {
-        let replica = world.serve();
-        let args = ["--refresh", "1s", "--timeout", "5s", "--cache-quota", "64M", &world.name("")];
-        let mount = Mount::new(world, "mnt", &args);
-        let (seen_before, first) = (world.seen_revision(), load.shown_revision(&mount.path("")).expect("the replica is there"));
+        let replica = site.serve();
+        let args = ["--refresh", "1s", "--timeout", "5s", "--cache-quota", "64M", &site.name("")];
+        let mount = Mount::new(site, "mnt", &args);
+        let (seen_before, first) = (site.seen_revision(), load.shown_revision(&mount.path("")).expect("the replica is there"));
         assert!(first >= load.shown.load(Ordering::SeqCst), "kill {round}: an older revision is shown after a remount");
         let mut readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), round * 10 + seed, OnError::GoOn)).collect();
         readers.push(load.revision_watcher(mount.path("")));
         thread::sleep(Duration::from_millis(random.roll(300)));
         load.change_source(round + 2);
-        world.publish();
+        site.publish();
         thread::sleep(Duration::from_millis(random.roll(2500)));
         mount.kill();
         load.stop_readers(readers);
-        let (seen, shown) = (world.seen_revision(), load.shown.load(Ordering::SeqCst));
+        let (seen, shown) = (site.seen_revision(), load.shown.load(Ordering::SeqCst));
         assert!(seen >= seen_before, "kill {round}: the newest seen revision went back from {seen_before} to {seen}");
         assert!(seen >= shown, "kill {round}: revision {shown} was shown, but {seen} is recorded as the newest");
         if round % 2 == 0 {
-            world.run_tool("umount", &["-l", "mnt"]);
+            site.run_tool("umount", &["-l", "mnt"]);
         }
         drop(replica);
-        let lonely = Mount::new(world, "mnt", &["--timeout", "2s", &world.name("")]);
+        let lonely = Mount::new(site, "mnt", &["--timeout", "2s", &site.name("")]);
         assert!(load.shown_revision(&lonely.path("")).is_none_or(|number| number >= shown), "kill {round}: older after a remount");
         let is_usable = (0..FILES).any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
         usable += usize::from(is_usable);
         drop(lonely);
-        let _stale = world.serve_db("old", world.port);
-        let mut stale = world.command(["cat", "--timeout", "2s", &world.name("/number")]);
+        let _stale = site.serve_db("old", site.port);
+        let mut stale = site.command(["cat", "--timeout", "2s", &site.name("/number")]);
         let output_text = stale.output().expect("the binary starts");
         let revision = String::from_utf8_lossy(&output_text.stdout).trim().parse::<u64>();
         assert!(revision.is_err() || revision.is_ok_and(|number| number >= shown.max(seen)), "kill {round}: an old revision is accepted");
@@ -98,7 +98,7 @@ enum OnError {
 }
 
 struct Load {
-    world: Arc<TestSite>,
+    site: Arc<TestSite>,
     is_over: Arc<AtomicBool>,
     files: Arc<AtomicU64>,
     shown: Arc<AtomicU64>,
@@ -109,13 +109,13 @@ impl Load {
         if !fuse_is_available() {
             return None;
         }
-        let world = TestSite::new();
+        let site = TestSite::new();
         for file in 0..FILES {
-            world.write(&format!("src/{}", name(file)), content(file));
+            site.write(&format!("src/{}", name(file)), content(file));
         }
-        let load = Load { world: Arc::new(world), is_over: Arc::default(), files: Arc::default(), shown: Arc::default() };
+        let load = Load { site: Arc::new(site), is_over: Arc::default(), files: Arc::default(), shown: Arc::default() };
         load.change_source(1);
-        load.world.publish();
+        load.site.publish();
         Some(load)
     }
 
@@ -124,7 +124,7 @@ impl Load {
     }
 
     fn change_source(&self, number: u64) {
-        self.world.write("src/number", format!("{number}\n"));
+        self.site.write("src/number", format!("{number}\n"));
     }
 
     fn shown_revision(&self, at: &Path) -> Option<u64> {
@@ -183,9 +183,9 @@ impl Load {
     fn copier(&self, args: &[&str], on_error: OnError) -> JoinHandle<()> {
         let (load, args) = (self.share(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
         thread::spawn(move || {
-            let (world, copy) = (&load.world, load.world.path("copy"));
+            let (site, copy) = (&load.site, load.site.path("copy"));
             while !load.is_over.load(Ordering::SeqCst) {
-                let mut command = world.command(["get", "--no-cache", &world.name(""), "copy"]);
+                let mut command = site.command(["get", "--no-cache", &site.name(""), "copy"]);
                 let output = command.args(&args).output().expect("the binary starts");
                 if output.status.success() {
                     for file in 0..FILES {
@@ -202,8 +202,8 @@ impl Load {
     }
 
     fn share(&self) -> Load {
-        let Load { world, is_over, files, shown } = self;
-        Load { world: world.clone(), is_over: is_over.clone(), files: files.clone(), shown: shown.clone() }
+        let Load { site, is_over, files, shown } = self;
+        Load { site: site.clone(), is_over: is_over.clone(), files: files.clone(), shown: shown.clone() }
     }
 
     fn stop_readers(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {

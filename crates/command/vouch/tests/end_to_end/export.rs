@@ -7,19 +7,19 @@ use vouch_nfs4_client::FileInfo;
 use crate::prelude::*;
 
 impl Export {
-    fn of(world: &TestSite, tree: &str) -> Self {
-        Export::start(world, &["--dir", &format!("tree:{tree}"), "--options", "ro,insecure"])
+    fn of(site: &TestSite, tree: &str) -> Self {
+        Export::start(site, &["--dir", &format!("tree:{tree}"), "--options", "ro,insecure"])
     }
 
     /// `limit` as ulimit of the shell takes it; files in units of 512 bytes.
-    fn with_limit(world: &TestSite, dir: &str, limit: &str) -> Self {
+    fn with_limit(site: &TestSite, dir: &str, limit: &str) -> Self {
         let port = free_port();
         let (listen, listen_v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
         let export = ["export", "--dir", dir, "--options", "rw,insecure", "--listen", &listen, "--listen", &listen_v6];
-        let vouch = world.command([&export[..], &["--state", "exporting", "--lease", "5"]].concat());
+        let vouch = site.command([&export[..], &["--state", "exporting", "--lease", "5"]].concat());
         let mut command = std::process::Command::new("sh");
         command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]).arg(vouch.get_program()).args(vouch.get_args());
-        Export::spawn(command.current_dir(world.path("")).stdin(Stdio::null()), listen.parse().expect("an address"))
+        Export::spawn(command.current_dir(site.path("")).stdin(Stdio::null()), listen.parse().expect("an address"))
     }
 
     async fn client(&self, minor: u32) -> Client {
@@ -69,10 +69,10 @@ fn numbers() -> Vec<u8> {
 #[test]
 fn opens_of_one_host_leave_descriptors_for_another() {
     const FILES: usize = 1200;
-    let world = TestSite::new();
-    (0..FILES).for_each(|n| world.write(&format!("shared/f{n}"), format!("{n}")));
+    let site = TestSite::new();
+    (0..FILES).for_each(|n| site.write(&format!("shared/f{n}"), format!("{n}")));
     const SHARE: usize = 800;
-    let export = Export::with_limit(&world, "shared", "-n 4000");
+    let export = Export::with_limit(&site, "shared", "-n 4000");
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let other_host = (std::net::Ipv6Addr::LOCALHOST, export.address.port()).into();
         let (greedy, other) = (export.client_named("greedy", 2).await, Export::client_at(other_host, "other", 1).await);
@@ -101,10 +101,10 @@ fn opens_of_one_host_leave_descriptors_for_another() {
 
 #[test]
 fn file_over_size_limit_of_server_is_refused() {
-    let world = TestSite::new();
-    world.write("shared/small", "small");
-    world.run_tool("chmod", &["666", "shared/small"]);
-    let export = Export::with_limit(&world, "shared", "-f 131072");
+    let site = TestSite::new();
+    site.write("shared/small", "small");
+    site.run_tool("chmod", &["666", "shared/small"]);
+    let export = Export::with_limit(&site, "shared", "-f 131072");
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let client = export.client(2).await;
         let root = client.walk(b"export").await.expect("the root").handle;
@@ -122,8 +122,8 @@ fn file_over_size_limit_of_server_is_refused() {
 
 #[test]
 fn tree_is_exported_from_replicas_in_every_minor_version() {
-    let (world, _replica) = TestSite::served();
-    let export = Export::of(&world, &world.name(""));
+    let (site, _replica) = TestSite::served();
+    let export = Export::of(&site, &site.name(""));
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         for minor in 0..=2 {
             let client = export.client(minor).await;
@@ -139,19 +139,19 @@ fn tree_is_exported_from_replicas_in_every_minor_version() {
 
 #[test]
 fn exported_database_shows_new_revisions_and_keeps_handles() {
-    let world = TestSite::published();
-    let database = world.path("db").into_os_string().into_string().expect("UTF-8");
-    let export = Export::of(&world, &database);
+    let site = TestSite::published();
+    let database = site.path("db").into_os_string().into_string().expect("UTF-8");
+    let export = Export::of(&site, &database);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let client = export.client(1).await;
         let directory = client.walk(b"export/dir").await.expect("a directory");
         assert!(content(&client, &directory, b"numbers").await.expect("its content") == numbers());
-        world.write("src/dir/numbers", "others");
-        world.write("src/above", "new");
-        world.publish();
+        site.write("src/dir/numbers", "others");
+        site.write("src/above", "new");
+        site.publish();
         wait_for_content(&client, &directory, b"others").await;
         drop((client, export));
-        let export = Export::of(&world, &database);
+        let export = Export::of(&site, &database);
         let client = export.client(2).await;
         assert_eq!(content(&client, &directory, b"numbers").await.expect("the handle is good"), b"others");
     });
@@ -159,11 +159,11 @@ fn exported_database_shows_new_revisions_and_keeps_handles() {
 
 #[test]
 fn expired_tree_gives_errors_instead_of_old_data() {
-    let world = TestSite::new();
-    world.small_tree();
-    world.publish_with(&["--duration", "6s"]);
-    let database = world.path("db").into_os_string().into_string().expect("UTF-8");
-    let export = Export::of(&world, &database);
+    let site = TestSite::new();
+    site.small_tree();
+    site.publish_with(&["--duration", "6s"]);
+    let database = site.path("db").into_os_string().into_string().expect("UTF-8");
+    let export = Export::of(&site, &database);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let client = export.client(1).await;
         let directory = client.walk(b"export/dir").await;
@@ -184,8 +184,8 @@ fn expired_tree_gives_errors_instead_of_old_data() {
         if let Ok(open) = open {
             assert_eq!(client.read(&open, 0, 1000).await.expect_err("the tree has expired").status(), Some(Status::IO));
         }
-        world.write("src/dir/numbers", "new");
-        world.publish();
+        site.write("src/dir/numbers", "new");
+        site.publish();
         wait_for_content(&client, &directory, b"new").await;
     });
 }

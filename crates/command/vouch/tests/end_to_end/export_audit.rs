@@ -10,9 +10,9 @@ use crate::prelude::*;
 const WAIT_MAX: Duration = Duration::from_secs(120);
 const WORKERS: usize = 3;
 
-fn start(world: &TestSite, more: &[&str]) -> Export {
-    let data = world.path("data").display().to_string();
-    Export::start(world, &[&["--options", "rw,insecure,no_root_squash", "--dir", &data], more].concat())
+fn start(site: &TestSite, more: &[&str]) -> Export {
+    let data = site.path("data").display().to_string();
+    Export::start(site, &[&["--options", "rw,insecure,no_root_squash", "--dir", &data], more].concat())
 }
 
 #[derive(Default)]
@@ -26,19 +26,19 @@ fn moved_watched_directory_is_audited_after_kill() {
     if !is_available("root, to serve another user", is_root()) {
         return;
     }
-    let world = TestSite::new();
-    std::fs::create_dir_all(world.path("data/a/secret")).expect("new");
-    std::fs::write(world.path("data/a/secret/f"), "text").expect("new");
+    let site = TestSite::new();
+    std::fs::create_dir_all(site.path("data/a/secret")).expect("new");
+    std::fs::write(site.path("data/a/secret/f"), "text").expect("new");
     for path in ["data", "data/a"] {
-        std::os::unix::fs::chown(world.path(path), Some(4711), Some(4711)).expect("root may call chown");
+        std::os::unix::fs::chown(site.path(path), Some(4711), Some(4711)).expect("root may call chown");
     }
-    world.run_ok(["audit", "keygen", "trail"]);
-    let watched = world.path("data/a/secret");
-    world.write("rules", format!("-w {} -p rwa -k s\n", watched.display()));
+    site.run_ok(["audit", "keygen", "trail"]);
+    let watched = site.path("data/a/secret");
+    site.write("rules", format!("-w {} -p rwa -k s\n", watched.display()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let opens = || world.run_ok(["audit", "search", "trail", "-S", "open", "--key", "s", "--result", "success", "--count"]);
+    let opens = || site.run_ok(["audit", "search", "trail", "-S", "open", "--key", "s", "--result", "success", "--count"]);
     for (round, directory) in [&b"a"[..], b"b"].into_iter().enumerate() {
-        let export = start(&world, &["--audit", "trail", "--audit-rules", "rules", "--audit-sync", "each"]);
+        let export = start(&site, &["--audit", "trail", "--audit-rules", "rules", "--audit-sync", "each"]);
         runtime.block_on(async {
             let client = connect(export.address, 1, &format!("round {round}"), 4711).await.expect("the client connects");
             let secret = client.walk(&[b"export/", directory, b"/secret"].concat()).await.expect("the file exists");
@@ -56,7 +56,7 @@ fn moved_watched_directory_is_audited_after_kill() {
                 client.rename(&root.handle, b"a", &root.handle, b"b").await.expect("the user owns the directory");
             }
         });
-        assert!(eventually(WAIT_MAX, || world.path("trail/moved").exists()), "the move is not stored");
+        assert!(eventually(WAIT_MAX, || site.path("trail/moved").exists()), "the move is not stored");
         assert!(eventually(WAIT_MAX, || opens() == format!("{}\n", round + 1)), "round {round}: {}", opens());
         drop(export);
     }
@@ -87,13 +87,13 @@ async fn create_directories(address: SocketAddr, worker: usize, results: &Client
 }
 
 fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&TestSite, &mut Export, &ClientResults, &dyn Fn(usize))) {
-    let world = TestSite::with_directories(&["data"]);
-    let disk = SmallDisk::new(&world, "disk");
-    world.run_ok(["audit", "keygen", "disk/trail"]);
-    let data = format!("/{}/", world.path("data").display());
+    let site = TestSite::with_directories(&["data"]);
+    let disk = SmallDisk::new(&site, "disk");
+    site.run_ok(["audit", "keygen", "disk/trail"]);
+    let data = format!("/{}/", site.path("data").display());
     let denied = ["--audit-deny", &data];
     let denied = if is_denied { &denied[..] } else { &[] };
-    let mut export = start(&world, &[&["--audit", "disk/trail", "--audit-sync", "each"], denied, more].concat());
+    let mut export = start(&site, &[&["--audit", "disk/trail", "--audit-sync", "each"], denied, more].concat());
     let results = Arc::new(ClientResults::default());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let (address, all) = (export.address, results.clone());
@@ -104,14 +104,14 @@ fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&TestSite, &
     (0..WORKERS).for_each(begin);
     assert!(eventually(WAIT_MAX, || results.made.lock().len() > 10), "no operation was acknowledged");
     disk.fill();
-    then(&world, &mut export, &results, &begin);
+    then(&site, &mut export, &results, &begin);
     runtime.shutdown_background();
 }
 
-fn recorded_directories(world: &TestSite) -> HashSet<String> {
+fn recorded_directories(site: &TestSite) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut scratch = Vec::new();
-    let read = entries(&world.path("disk/trail"), 1, |entry| {
+    let read = entries(&site.path("disk/trail"), 1, |entry| {
         if entry.kind == Kind::Record
             && let Ok(record) = Record::decode(&entry.body, &mut scratch)
             && (record.class, record.operation, record.result) == (Class::Operation, CREATE, 0)
@@ -130,7 +130,7 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
     if !is_available("root, to make a small disk", is_root()) {
         return;
     }
-    with_full_disk(&["--audit-policy", "count"], true, |world, export, results, begin| {
+    with_full_disk(&["--audit-policy", "count"], true, |site, export, results, begin| {
         let mut others = WORKERS..;
         let is_refused = || {
             others.next().into_iter().for_each(begin);
@@ -138,13 +138,13 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
         };
         assert!(eventually(WAIT_MAX, is_refused), "no operation was refused");
         let made = results.made.lock().clone();
-        let there = recorded_directories(world);
+        let there = recorded_directories(site);
         let missing: Vec<_> = made.iter().filter(|name| !there.contains(*name)).collect();
         assert!(missing.is_empty(), "{missing:?} of {}", made.len());
-        std::fs::remove_file(world.path("disk/filler")).expect("the filler exists");
+        std::fs::remove_file(site.path("disk/filler")).expect("the filler exists");
         assert!(eventually(WAIT_MAX, || results.made.lock().len() > made.len() + 10), "the export does not continue");
         export.terminate();
-        let there = recorded_directories(world);
+        let there = recorded_directories(site);
         assert!(results.made.lock().iter().all(|name| there.contains(name)));
     });
 }
@@ -165,27 +165,27 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
     if !is_available("root, to make a small disk", is_root()) {
         return;
     }
-    let world = TestSite::with_directories(&["data"]);
-    let disk = SmallDisk::new(&world, "disk");
-    let public = world.run_ok(["audit", "keygen", "disk/trail"]);
+    let site = TestSite::with_directories(&["data"]);
+    let disk = SmallDisk::new(&site, "disk");
+    let public = site.run_ok(["audit", "keygen", "disk/trail"]);
     let args = |policy| ["--audit", "disk/trail", "--audit-sync", "each", "--audit-policy", policy];
     let refused = |policy| {
         let export = ["export", "--dir", "data", "--state", "exporting", "--listen", "127.0.0.1:0"];
-        let output_text = world.run_err(7, [&export[..], &args(policy)].concat());
+        let output_text = site.run_err(7, [&export[..], &args(policy)].concat());
         assert!(
             output_text.contains("free disk space") && output_text.contains(policy) && output_text.lines().count() == 1,
             "{output_text}"
         );
     };
-    let starts = || administrative_records(&world, "disk/trail").iter().filter(|[act, ..]| act == "start").count();
+    let starts = || administrative_records(&site, "disk/trail").iter().filter(|[act, ..]| act == "start").count();
     disk.fill();
     for round in 1..=2 {
         ["block", "halt"].iter().for_each(|policy| refused(policy));
-        let mut export = start(&world, &args("count"));
+        let mut export = start(&site, &args("count"));
         assert_eq!(starts(), round - 1);
-        std::fs::remove_file(world.path("disk/filler")).expect("the filler exists");
+        std::fs::remove_file(site.path("disk/filler")).expect("the filler exists");
         assert!(eventually(WAIT_MAX, || starts() == round), "the export does not continue");
-        let lost = std::fs::metadata(world.path("disk/trail/lost")).expect("the counter file exists once the disk has room");
+        let lost = std::fs::metadata(site.path("disk/trail/lost")).expect("the counter file exists once the disk has room");
         assert_eq!(lost.len(), 512, "lost records were not counted");
         if round == 1 {
             disk.fill();
@@ -195,13 +195,13 @@ fn start_on_a_full_disk_follows_the_audit_policy() {
             export.terminate();
         }
     }
-    let verified = world.run_ok(["audit", "verify", "--public", public.trim(), "disk/trail"]);
+    let verified = site.run_ok(["audit", "verify", "--public", public.trim(), "disk/trail"]);
     assert!(verified.contains("sound"), "{verified}");
 }
 
-fn administrative_records(world: &TestSite, trail: &str) -> Vec<[String; 3]> {
+fn administrative_records(site: &TestSite, trail: &str) -> Vec<[String; 3]> {
     let mut acts = Vec::new();
-    let read = entries(&world.path(trail), 1, |entry| {
+    let read = entries(&site.path(trail), 1, |entry| {
         let mut scratch = Vec::new();
         if entry.kind == Kind::Record
             && let Ok(record) = Record::decode(&entry.body, &mut scratch)
@@ -218,53 +218,53 @@ fn administrative_records(world: &TestSite, trail: &str) -> Vec<[String; 3]> {
 
 #[test]
 fn audit_deny_must_name_an_export_at_start_and_reload() {
-    let world = TestSite::with_directories(&["data", "more"]);
-    world.run_ok(["audit", "keygen", "trail"]);
-    let at = |name: &str| world.path(name).to_str().expect("UTF-8").to_owned();
+    let site = TestSite::with_directories(&["data", "more"]);
+    site.run_ok(["audit", "keygen", "trail"]);
+    let at = |name: &str| site.path(name).to_str().expect("UTF-8").to_owned();
     let listen = format!("127.0.0.1:{}", free_port());
     let args = ["export", "--exports", "list", "--state", "exporting", "--listen", &listen, "--audit", "trail", "--audit-deny"];
     let both = format!("{}/ *(rw,insecure)\n{} *(rw,insecure)\n", at("data"), at("more"));
-    world.write("list", &both);
+    site.write("list", &both);
     for none in ["/export", &format!("{}x", at("more"))] {
-        world.expect_err(2, args.iter().copied().chain([none]), &[none, &format!("{}, {}", at("data"), at("more"))]);
+        site.expect_err(2, args.iter().copied().chain([none]), &[none, &format!("{}, {}", at("data"), at("more"))]);
     }
     for none in ["relative", "tree:"] {
-        assert_eq!(world.run(args.iter().copied().chain([none])).status.code(), Some(2), "{none}");
+        assert_eq!(site.run(args.iter().copied().chain([none])).status.code(), Some(2), "{none}");
     }
-    let child = world.command(args).arg(format!("{}/./", at("more"))).stdout(Stdio::null()).spawn().expect("the binary starts");
+    let child = site.command(args).arg(format!("{}/./", at("more"))).stdout(Stdio::null()).spawn().expect("the binary starts");
     let mut export = Export { child: KillOnDrop(child), address: listen.parse().expect("an address") };
     assert!(
-        eventually(WAIT_MAX, || administrative_records(&world, "trail")
+        eventually(WAIT_MAX, || administrative_records(&site, "trail")
             .iter()
             .any(|[act, _, detail]| act == "start" && detail.ends_with(&at("more")))),
         "{:?}",
-        administrative_records(&world, "trail")
+        administrative_records(&site, "trail")
     );
-    assert_eq!(world.run_ok(["export", "reload", "--state", "exporting"]), "");
-    world.write("list", format!("{} *(rw,insecure)\n{} *(rw,insecure,mp)\n", at("data"), at("more")));
-    assert!(!world.run_ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
-    world.write("list", format!("{} *(rw,insecure)\n", at("data")));
-    assert!(world.run_ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
-    world.write("list", both);
-    assert_eq!(world.run_ok(["export", "reload", "--state", "exporting"]), "");
+    assert_eq!(site.run_ok(["export", "reload", "--state", "exporting"]), "");
+    site.write("list", format!("{} *(rw,insecure)\n{} *(rw,insecure,mp)\n", at("data"), at("more")));
+    assert!(!site.run_ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
+    site.write("list", format!("{} *(rw,insecure)\n", at("data")));
+    assert!(site.run_ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
+    site.write("list", both);
+    assert_eq!(site.run_ok(["export", "reload", "--state", "exporting"]), "");
     export.terminate();
-    let acts = administrative_records(&world, "trail");
+    let acts = administrative_records(&site, "trail");
     let done: Vec<_> = acts.iter().map(|[act, ..]| act.as_str()).filter(|act| ["turned-down", "stop"].contains(act)).collect();
     assert_eq!(done, ["turned-down", "stop"], "{acts:?}");
 }
 
 #[test]
 fn failed_reload_is_recorded_and_changes_nothing() {
-    let world = TestSite::with_directories(&["data"]);
-    world.run_ok(["audit", "keygen", "trail"]);
-    world.write("rules", "-a always,exit -S CREATE\n");
-    let mut export = start(&world, &["--audit", "trail", "--audit-rules", "rules"]);
-    world.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");
-    let records = || administrative_records(&world, "trail");
+    let site = TestSite::with_directories(&["data"]);
+    site.run_ok(["audit", "keygen", "trail"]);
+    site.write("rules", "-a always,exit -S CREATE\n");
+    let mut export = start(&site, &["--audit", "trail", "--audit-rules", "rules"]);
+    site.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");
+    let records = || administrative_records(&site, "trail");
     assert!(eventually(WAIT_MAX, || !records().is_empty()), "the start is not recorded");
     signal("HUP", export.child.id());
     assert!(eventually(WAIT_MAX, || records().iter().any(|[act, ..]| act == "reload")), "{:?}", records());
-    world.write("rules", "-a always,exit -S CREATE,OPEN\n");
+    site.write("rules", "-a always,exit -S CREATE,OPEN\n");
     signal("HUP", export.child.id());
     assert!(eventually(WAIT_MAX, || records().iter().filter(|[act, ..]| act == "reload").count() == 2), "{:?}", records());
     export.terminate();

@@ -9,7 +9,7 @@ const RC4: u16 = 23;
 const AES256: u16 = 18;
 
 /// A keytab (MIT, version 2) with one key of nfs/filer.example.org.
-fn keytab(world: &TestSite, name: &str, encryption: u16, key_len: usize) {
+fn keytab(site: &TestSite, name: &str, encryption: u16, key_len: usize) {
     let counted = |text: &str| [&(text.len() as u16).to_be_bytes(), text.as_bytes()].concat();
     let mut entry = 2_u16.to_be_bytes().to_vec();
     ["EXAMPLE.ORG", "nfs", "filer.example.org"].iter().for_each(|text| entry.extend(counted(text)));
@@ -19,26 +19,26 @@ fn keytab(world: &TestSite, name: &str, encryption: u16, key_len: usize) {
     entry.extend((key_len as u16).to_be_bytes());
     entry.resize(entry.len() + key_len, 7);
     let file = [&[5, 2], &(entry.len() as u32).to_be_bytes()[..], &entry].concat();
-    world.write(name, file);
-    fs::set_permissions(world.path(name), fs::Permissions::from_mode(0o600)).expect("an own file");
+    site.write(name, file);
+    fs::set_permissions(site.path(name), fs::Permissions::from_mode(0o600)).expect("an own file");
 }
 
 #[test]
 fn dry_run_names_each_fault_and_shows_effective_options() {
-    let world = TestSite::with_directories(&["data"]);
-    let data = world.path("data").display().to_string();
-    world.write("good", format!("{data} 192.0.2.0/24(rw,sec=sys:krb5p,no_root_squash) *(ro,xprtsec=tls:mtls)\n"));
-    world.write("kerberos", format!("{data} *(sec=krb5p)\n"));
-    world.write("wrong-line", format!("{data} 192.0.2.0/24(rw)\n{data} 192.0.2.7(rw,no_such_option)\n"));
-    world.write("missing", format!("{data} *(ro)\n{data}/gone *(ro)\n"));
-    let authority = Authority::new(&world, "ca");
-    authority.issue(&world, "valid", Holder { addresses: true, ..Holder::default() });
-    authority.issue(&world, "expired", Holder { addresses: true, years: 2020..2021, ..Holder::default() });
-    keytab(&world, "aes.keytab", AES256, 32);
-    keytab(&world, "rc4.keytab", RC4, 16);
+    let site = TestSite::with_directories(&["data"]);
+    let data = site.path("data").display().to_string();
+    site.write("good", format!("{data} 192.0.2.0/24(rw,sec=sys:krb5p,no_root_squash) *(ro,xprtsec=tls:mtls)\n"));
+    site.write("kerberos", format!("{data} *(sec=krb5p)\n"));
+    site.write("wrong-line", format!("{data} 192.0.2.0/24(rw)\n{data} 192.0.2.7(rw,no_such_option)\n"));
+    site.write("missing", format!("{data} *(ro)\n{data}/gone *(ro)\n"));
+    let authority = Authority::new(&site, "ca");
+    authority.issue(&site, "valid", Holder { addresses: true, ..Holder::default() });
+    authority.issue(&site, "expired", Holder { addresses: true, years: 2020..2021, ..Holder::default() });
+    keytab(&site, "aes.keytab", AES256, 32);
+    keytab(&site, "rc4.keytab", RC4, 16);
 
     let check = |args: &[&str]| {
-        let output = world.run([&["export", "check"], args].concat());
+        let output = site.run([&["export", "check"], args].concat());
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let tls = ["--tls-cert", "valid.pem", "--tls-key", "valid.key"];

@@ -22,23 +22,23 @@ struct TlsExport {
 }
 
 impl TlsExport {
-    fn start(world: &TestSite, options: &str, more: &[&str]) -> Self {
-        std::fs::create_dir_all(world.path("shared")).expect("a directory");
+    fn start(site: &TestSite, options: &str, more: &[&str]) -> Self {
+        std::fs::create_dir_all(site.path("shared")).expect("a directory");
         let listen = format!("127.0.0.1:{}", free_port());
         let options = format!("rw,insecure,no_root_squash,{options}");
         let args = ["export", "--dir", "shared", "--options", &options, "--listen", &listen, "--state", "exporting", "--lease", "5"];
-        let log = std::fs::File::create(world.path("log")).expect("a file");
-        let mut command = world.command([&args[..], &["--tls-cert", "server.pem", "--tls-key", "server.key"], more].concat());
+        let log = std::fs::File::create(site.path("log")).expect("a file");
+        let mut command = site.command([&args[..], &["--tls-cert", "server.pem", "--tls-key", "server.key"], more].concat());
         let child = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
         let export = TlsExport { child, address: listen.parse().expect("an address") };
-        assert!(eventually(Duration::from_secs(30), || TcpStream::connect(export.address).is_ok()), "{}", read_log(world));
+        assert!(eventually(Duration::from_secs(30), || TcpStream::connect(export.address).is_ok()), "{}", read_log(site));
         export
     }
 
-    async fn connect(&self, world: &TestSite, holder: Option<&str>, minor: u32, uid: u32) -> Result<Client, Error> {
+    async fn connect(&self, site: &TestSite, holder: Option<&str>, minor: u32, uid: u32) -> Result<Client, Error> {
         let files = ClientFiles {
-            authorities: world.path("ca.pem"),
-            certificate: holder.map(|name| (world.path(format!("{name}.pem")), world.path(format!("{name}.key")))),
+            authorities: site.path("ca.pem"),
+            certificate: holder.map(|name| (site.path(format!("{name}.pem")), site.path(format!("{name}.key")))),
         };
         let tls = TlsClient::new(&files, "127.0.0.1").expect("files of this test");
         let user = AuthSys { uid, gid: uid, ..AuthSys::default() };
@@ -77,15 +77,15 @@ impl TlsExport {
     }
 }
 
-fn read_log(world: &TestSite) -> String {
-    std::fs::read_to_string(world.path("log")).unwrap_or_default()
+fn read_log(site: &TestSite) -> String {
+    std::fs::read_to_string(site.path("log")).unwrap_or_default()
 }
 
 fn site() -> (TestSite, Authority) {
-    let world = TestSite::new();
-    let authority = Authority::new(&world, "ca");
-    authority.issue(&world, "server", Holder { addresses: true, ..Holder::default() });
-    (world, authority)
+    let site = TestSite::new();
+    let authority = Authority::new(&site, "ca");
+    authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
+    (site, authority)
 }
 
 async fn write_and_read(client: &Client, name: &[u8]) {
@@ -110,13 +110,13 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 #[test]
 fn data_passes_over_tls_in_all_versions() {
-    let (world, authority) = site();
-    authority.issue(&world, "node", Holder::default());
-    let export = TlsExport::start(&world, "xprtsec=tls", &["--tls-client-ca", "ca.pem"]);
+    let (site, authority) = site();
+    authority.issue(&site, "node", Holder::default());
+    let export = TlsExport::start(&site, "xprtsec=tls", &["--tls-client-ca", "ca.pem"]);
     block_on(async {
         for minor in 0..=2 {
             for holder in [None, Some("node")] {
-                let client = export.connect(&world, holder, minor, 0).await.expect("a client over TLS");
+                let client = export.connect(&site, holder, minor, 0).await.expect("a client over TLS");
                 write_and_read(&client, format!("f{minor}{}", holder.is_some()).as_bytes()).await;
                 client.close().await.expect("closed");
             }
@@ -124,136 +124,136 @@ fn data_passes_over_tls_in_all_versions() {
         let clear = connect(export.address, 1, "clear", 0).await;
         assert!(matches!(clear.as_ref().err(), Some(Error::Denied(stat)) if stat.0 == 5), "AUTH_TOOWEAK, not {:?}", clear.err());
     });
-    let log = read_log(&world);
+    let log = read_log(&site);
     assert!(log.contains("a call without TLS, which all exports of this client demand"), "{log}");
-    let status = world.run_ok(["export", "status", "--state", "exporting"]);
+    let status = site.run_ok(["export", "status", "--state", "exporting"]);
     assert!(status.contains("TLS certificate server"), "{status}");
 }
 
 #[test]
 fn bench_measures_over_tls() {
-    let (world, authority) = site();
-    authority.issue(&world, "node", Holder::default());
-    let export = TlsExport::start(&world, "xprtsec=none", &["--tls-client-ca", "ca.pem"]);
+    let (site, authority) = site();
+    authority.issue(&site, "node", Holder::default());
+    let export = TlsExport::start(&site, "xprtsec=none", &["--tls-client-ca", "ca.pem"]);
     let target = format!("nfs://{}/export", export.address);
     let tls = ["--tls-ca", "ca.pem", "--tls-cert", "node.pem", "--tls-key", "node.key"];
     let args = ["bench", "concurrency", "--quick", "--target", &target, "--sec", "sys,sys+tls,sys+mtls", "--rounds", "1"];
     let short = ["--seconds", "0.05", "--file-size", "2M", "--depth", "8"];
-    let output = world.run_ok([&args[..], &short, &tls].concat());
+    let output = site.run_ok([&args[..], &short, &tls].concat());
     assert!(output.contains("sys+mtls"), "{output}");
 }
 
 #[test]
 fn certificate_decides_who_is_asking() {
-    let (world, authority) = site();
-    authority.issue(&world, "machine", Holder::default());
-    authority.issue(&world, "nobody", Holder { user: Some("nobody@example.org"), ..Holder::default() });
-    authority.issue(&world, "foreign", Holder { user: Some("nobody@elsewhere.org"), ..Holder::default() });
-    let listed = authority.issue(&world, "listed", Holder::default());
-    world.write("map", format!("sha256:{listed} daemon\nsubject:2.5.4.3 = BANNED !refuse\n"));
-    authority.issue(&world, "banned", Holder::default());
+    let (site, authority) = site();
+    authority.issue(&site, "machine", Holder::default());
+    authority.issue(&site, "nobody", Holder { user: Some("nobody@example.org"), ..Holder::default() });
+    authority.issue(&site, "foreign", Holder { user: Some("nobody@elsewhere.org"), ..Holder::default() });
+    let listed = authority.issue(&site, "listed", Holder::default());
+    site.write("map", format!("sha256:{listed} daemon\nsubject:2.5.4.3 = BANNED !refuse\n"));
+    authority.issue(&site, "banned", Holder::default());
     let more = ["--tls-client-ca", "ca.pem", "--certificate-map", "map", "--domain", "example.org"];
-    let export = TlsExport::start(&world, "xprtsec=mtls", &more);
+    let export = TlsExport::start(&site, "xprtsec=mtls", &more);
     let uid_of = |name: &str| nix::unistd::User::from_name(name).expect("a name service").expect("a user of every system").uid.as_raw();
     block_on(async {
         for (holder, uid) in [("machine", 0), ("nobody", uid_of("nobody")), ("listed", uid_of("daemon"))] {
-            world.run_tool("chmod", &["777", "shared"]);
-            let client = export.connect(&world, Some(holder), 1, 0).await.expect("a client over TLS");
+            site.run_tool("chmod", &["777", "shared"]);
+            let client = export.connect(&site, Some(holder), 1, 0).await.expect("a client over TLS");
             let root = client.walk(b"/export").await.expect("the export").handle;
             let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
             let file = client.open(&root, holder.as_bytes(), ShareAccess::BOTH, Some(&mode)).await.expect("a new file");
-            let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(world.path("shared").join(holder)).expect("made"));
+            let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(site.path("shared").join(holder)).expect("made"));
             assert_eq!(owner, uid, "{holder}");
             client.close_file(file).await.expect("closed");
         }
         for (holder, cause) in [("foreign", "is not of the domain example.org"), ("banned", "the certificate map refuses")] {
-            assert!(export.connect(&world, Some(holder), 1, 0).await.is_err());
-            assert!(read_log(&world).contains(cause), "{}", read_log(&world));
+            assert!(export.connect(&site, Some(holder), 1, 0).await.is_err());
+            assert!(read_log(&site).contains(cause), "{}", read_log(&site));
         }
     });
 }
 
 #[test]
 fn renewal_keeps_sessions_and_revocation_ends_them() {
-    let (world, authority) = site();
-    authority.issue(&world, "good", Holder::default());
-    authority.issue(&world, "stolen", Holder { serial: 77, ..Holder::default() });
-    authority.revoke(&world, "crl.pem", &[]);
-    let export = TlsExport::start(&world, "xprtsec=mtls", &["--tls-client-ca", "ca.pem", "--tls-crl", "crl.pem"]);
+    let (site, authority) = site();
+    authority.issue(&site, "good", Holder::default());
+    authority.issue(&site, "stolen", Holder { serial: 77, ..Holder::default() });
+    authority.revoke(&site, "crl.pem", &[]);
+    let export = TlsExport::start(&site, "xprtsec=mtls", &["--tls-client-ca", "ca.pem", "--tls-crl", "crl.pem"]);
     let server = export.address;
     block_on(async {
-        let good = export.connect(&world, Some("good"), 1, 0).await.expect("a client");
-        let stolen = export.connect(&world, Some("stolen"), 1, 0).await.expect("not revoked yet");
-        let renewed = authority.issue(&world, "server", Holder { addresses: true, ..Holder::default() });
-        authority.revoke(&world, "crl.pem", &[77]);
-        world.run_ok(["export", "reload", "--state", "exporting"]);
+        let good = export.connect(&site, Some("good"), 1, 0).await.expect("a client");
+        let stolen = export.connect(&site, Some("stolen"), 1, 0).await.expect("not revoked yet");
+        let renewed = authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
+        authority.revoke(&site, "crl.pem", &[77]);
+        site.run_ok(["export", "reload", "--state", "exporting"]);
         write_and_read(&good, b"kept").await;
         let gone = tokio::time::timeout(Duration::from_secs(30), stolen.walk(b"/export")).await;
         assert!(!matches!(gone, Ok(Ok(_))), "a revoked client goes on");
-        assert!(export.connect(&world, Some("stolen"), 1, 0).await.is_err());
-        assert!(export.connect(&world, Some("good"), 2, 0).await.is_ok());
-        let log = read_log(&world);
+        assert!(export.connect(&site, Some("stolen"), 1, 0).await.is_err());
+        assert!(export.connect(&site, Some("good"), 2, 0).await.is_ok());
+        let log = read_log(&site);
         assert!(log.contains("no longer accepted") && log.contains("Revoked"), "{log}");
-        let status = world.run_ok(["export", "status", "--json", "--state", "exporting"]);
+        let status = site.run_ok(["export", "status", "--json", "--state", "exporting"]);
         assert!(status.contains(&renewed), "{status}");
     });
     // A handshake that began before the reload.
-    authority.issue(&world, "late", Holder { serial: 78, ..Holder::default() });
+    authority.issue(&site, "late", Holder { serial: 78, ..Holder::default() });
     let (address, is_held, go) = export.held_before_end_of_handshake();
     let through = TlsExport { address, ..export };
     std::thread::scope(|scope| {
-        let late = scope.spawn(|| block_on(through.connect(&world, Some("late"), 1, 0)).is_ok());
+        let late = scope.spawn(|| block_on(through.connect(&site, Some("late"), 1, 0)).is_ok());
         is_held.recv_timeout(Duration::from_secs(60)).expect("the handshake begins");
-        authority.revoke(&world, "crl.pem", &[77, 78]);
-        world.run_ok(["export", "reload", "--state", "exporting"]);
+        authority.revoke(&site, "crl.pem", &[77, 78]);
+        site.run_ok(["export", "reload", "--state", "exporting"]);
         go.send(()).expect("the way is open");
         assert!(!late.join().expect("no panic"), "a revoked client enters");
     });
     let export = TlsExport { address: server, ..through };
-    world.write("server.pem", "nonsense");
-    let refused = world.run(["export", "reload", "--state", "exporting"]);
+    site.write("server.pem", "nonsense");
+    let refused = site.run(["export", "reload", "--state", "exporting"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("server.pem: contains no certificate"), "{refused:?}");
-    assert!(block_on(export.connect(&world, Some("good"), 1, 0)).is_ok());
+    assert!(block_on(export.connect(&site, Some("good"), 1, 0)).is_ok());
 }
 
 #[test]
 fn changed_certificate_map_reaches_open_sessions() {
-    let (world, authority) = site();
-    let listed = authority.issue(&world, "listed", Holder::default());
-    authority.issue(&world, "other", Holder::default());
-    world.write("map", format!("sha256:{listed} daemon\n* !machine\n"));
+    let (site, authority) = site();
+    let listed = authority.issue(&site, "listed", Holder::default());
+    authority.issue(&site, "other", Holder::default());
+    site.write("map", format!("sha256:{listed} daemon\n* !machine\n"));
     let more = ["--tls-client-ca", "ca.pem", "--certificate-map", "map"];
-    let export = TlsExport::start(&world, "xprtsec=mtls", &more);
-    world.run_tool("chmod", &["777", "shared"]);
+    let export = TlsExport::start(&site, "xprtsec=mtls", &more);
+    site.run_tool("chmod", &["777", "shared"]);
     block_on(async {
-        let other = export.connect(&world, Some("other"), 1, 0).await.expect("a client");
-        let client = export.connect(&world, Some("listed"), 1, 0).await.expect("a client");
+        let other = export.connect(&site, Some("other"), 1, 0).await.expect("a client");
+        let client = export.connect(&site, Some("listed"), 1, 0).await.expect("a client");
         let root = client.walk(b"/export").await.expect("the export").handle;
         let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
         let file = client.open(&root, b"private", ShareAccess::BOTH, Some(&mode)).await.expect("a new file");
         client.write(&file, 0, b"secret", StableHow::FileSync).await.expect("written");
-        world.write("map", format!("sha256:{listed} nobody\n* !machine\n"));
-        world.run_ok(["export", "reload", "--state", "exporting"]);
+        site.write("map", format!("sha256:{listed} nobody\n* !machine\n"));
+        site.run_ok(["export", "reload", "--state", "exporting"]);
         let read = tokio::time::timeout(Duration::from_secs(30), client.read(&file, 0, 6)).await;
         assert!(!matches!(read, Ok(Ok(_))), "another user reads the file");
-        assert!(read_log(&world).contains("names another holder"), "{}", read_log(&world));
+        assert!(read_log(&site).contains("names another holder"), "{}", read_log(&site));
         write_and_read(&other, b"kept").await;
     });
 }
 
 #[test]
 fn demands_that_the_server_cannot_meet_are_refused_at_start() {
-    let (world, _) = site();
-    world.write("shared/x", "");
+    let (site, _) = site();
+    site.write("shared/x", "");
     let run = |more: &[&str]| {
-        let output = world.run([&["export", "--dir", "shared", "--listen", "127.0.0.1:0", "--state", "exporting"], more].concat());
+        let output = site.run([&["export", "--dir", "shared", "--listen", "127.0.0.1:0", "--state", "exporting"], more].concat());
         assert_eq!(output.status.code(), Some(3), "{output:?}");
         String::from_utf8(output.stderr).expect("text")
     };
     let tls = ["--tls-cert", "server.pem", "--tls-key", "server.key"];
     assert!(run(&["--options", "xprtsec=tls"]).contains("start it with --tls-cert and --tls-key"));
     assert!(run(&[&["--options", "xprtsec=mtls"], &tls[..]].concat()).contains("--tls-client-ca"));
-    world.run_tool("chmod", &["644", "server.key"]);
+    site.run_tool("chmod", &["644", "server.key"]);
     assert!(run(&tls).contains("server.key: the private key is accessible by other users (mode 0644) and holds secrets; run `chmod 600"));
 }
 
@@ -296,8 +296,8 @@ fn probed(address: SocketAddr, host: u8) -> TcpStream {
 type Attack = Box<dyn Fn(&TestSite, SocketAddr, u8)>;
 
 fn in_session(attack: impl Fn(StreamOwned<ClientConnection, TcpStream>) + 'static) -> Attack {
-    Box::new(move |world, address, host| {
-        let mut stream = session(world, address, host, |_| ());
+    Box::new(move |site, address, host| {
+        let mut stream = session(site, address, host, |_| ());
         stream.write_all(&call(2, 0, Flavor::NONE)).expect("sent");
         assert!(reply(&mut stream).is_some(), "the session works");
         attack(stream);
@@ -305,12 +305,12 @@ fn in_session(attack: impl Fn(StreamOwned<ClientConnection, TcpStream>) + 'stati
 }
 
 fn session(
-    world: &TestSite,
+    site: &TestSite,
     address: SocketAddr,
     host: u8,
     change: impl FnOnce(&mut rustls::ClientConfig),
 ) -> StreamOwned<ClientConnection, TcpStream> {
-    let files = ClientFiles { authorities: world.path("ca.pem"), certificate: None };
+    let files = ClientFiles { authorities: site.path("ca.pem"), certificate: None };
     let mut config = rustls::ClientConfig::clone(&client_config(&files).expect("files of this test"));
     change(&mut config);
     let name = ServerName::try_from("127.0.0.1").expect("an address");
@@ -318,9 +318,9 @@ fn session(
 }
 
 fn with_certificate(holder: &'static str) -> Attack {
-    Box::new(move |world, address, host| {
-        let certificate = Some((world.path(format!("{holder}.pem")), world.path(format!("{holder}.key"))));
-        let files = ClientFiles { authorities: world.path("ca.pem"), certificate };
+    Box::new(move |site, address, host| {
+        let certificate = Some((site.path(format!("{holder}.pem")), site.path(format!("{holder}.key"))));
+        let files = ClientFiles { authorities: site.path("ca.pem"), certificate };
         let config = client_config(&files).expect("files of this test");
         let name = ServerName::try_from("127.0.0.1").expect("an address");
         let mut stream = StreamOwned::new(ClientConnection::new(config, name).expect("a configuration"), probed(address, host));
@@ -330,16 +330,16 @@ fn with_certificate(holder: &'static str) -> Attack {
 
 #[test]
 fn attacks_are_refused_with_one_line_each() {
-    let (world, authority) = site();
-    let strange = Authority::new(&world, "strange");
-    strange.issue(&world, "untrusted", Holder::default());
-    authority.issue(&world, "expired", Holder { years: 2001..2002, ..Holder::default() });
-    authority.issue(&world, "early", Holder { years: 2090..2091, ..Holder::default() });
-    authority.issue(&world, "revoked", Holder { serial: 5, ..Holder::default() });
-    authority.issue(&world, "purpose", Holder { is_server_only: true, ..Holder::default() });
-    authority.revoke(&world, "crl.pem", &[5]);
+    let (site, authority) = site();
+    let strange = Authority::new(&site, "strange");
+    strange.issue(&site, "untrusted", Holder::default());
+    authority.issue(&site, "expired", Holder { years: 2001..2002, ..Holder::default() });
+    authority.issue(&site, "early", Holder { years: 2090..2091, ..Holder::default() });
+    authority.issue(&site, "revoked", Holder { serial: 5, ..Holder::default() });
+    authority.issue(&site, "purpose", Holder { is_server_only: true, ..Holder::default() });
+    authority.revoke(&site, "crl.pem", &[5]);
     let more = ["--tls-client-ca", "ca.pem", "--tls-crl", "crl.pem", "--stall-max", "2s"];
-    let export = TlsExport::start(&world, "xprtsec=mtls", &more);
+    let export = TlsExport::start(&site, "xprtsec=mtls", &more);
     let closed = |mut stream: TcpStream| while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {};
     let attacks: Vec<(&str, Attack)> = vec![
         (
@@ -413,8 +413,8 @@ fn attacks_are_refused_with_one_line_each() {
         ),
         (
             "does not offer the protocol sunrpc",
-            Box::new(|world, address, host| {
-                let mut stream = session(world, address, host, |config| config.alpn_protocols = vec![b"http/1.1".to_vec()]);
+            Box::new(|site, address, host| {
+                let mut stream = session(site, address, host, |config| config.alpn_protocols = vec![b"http/1.1".to_vec()]);
                 assert!(stream.flush().is_err() || reply(&mut stream).is_none());
             }),
         ),
@@ -437,9 +437,9 @@ fn attacks_are_refused_with_one_line_each() {
     ];
     for (at, (cause, attack)) in attacks.iter().enumerate() {
         let host = 10 + u8::try_from(at).expect("few attacks");
-        attack(&world, export.address, host);
+        attack(&site, export.address, host);
         let lines = || {
-            let log = read_log(&world);
+            let log = read_log(&site);
             log.lines().filter(|line| line.contains(&format!("127.0.0.{host}:"))).map(str::to_owned).collect::<Vec<_>>()
         };
         let found = eventually(Duration::from_secs(10), || lines().iter().any(|line| line.contains(cause)));
@@ -457,5 +457,5 @@ fn attacks_are_refused_with_one_line_each() {
             stream.sock.write_all(std::slice::from_ref(byte)).expect("sent");
         }
         assert!(reply(&mut stream).is_some());
-    })(&world, export.address, 200);
+    })(&site, export.address, 200);
 }

@@ -78,16 +78,16 @@ fn clients_process() {
 }
 
 fn run_faults(network: Network, set_up: &str, faults: &[Fault]) {
-    let world = Arc::new(TestSite::with_directories(&["data"]));
-    world.state_directory("shared");
-    let public = world.run_ok(["audit", "keygen", "trail"]);
+    let site = Arc::new(TestSite::with_directories(&["data"]));
+    site.state_directory("shared");
+    let public = site.run_ok(["audit", "keygen", "trail"]);
     let mut options = vec!["--state-lease", "2s", "--audit", "trail", "--audit-policy", "block"].into_iter().map(str::to_owned).collect();
     if set_up == "fence" {
-        add_fencing(&world, &mut options);
+        add_fencing(&site, &mut options);
     }
     let has_keepalived = set_up == "keepalived";
-    let _keepalived: Vec<_> = (0..2).filter(|_| has_keepalived).map(|head| Keepalived::start(&world, &network, head)).collect();
-    let heads = Heads::start(world.clone(), network, options, !has_keepalived);
+    let _keepalived: Vec<_> = (0..2).filter(|_| has_keepalived).map(|head| Keepalived::start(&site, &network, head)).collect();
+    let heads = Heads::start(site.clone(), network, options, !has_keepalived);
     let _killed_at_the_end = KillHeads(heads.clone());
     let tending = {
         let heads = heads.clone();
@@ -116,8 +116,8 @@ fn run_faults(network: Network, set_up: &str, faults: &[Fault]) {
     heads.stop();
     tending.join().expect("the thread for the heads");
     heads.shut_down();
-    let verified = world.run(["audit", "verify", "--public", public.trim(), "trail"]);
-    report::print_and_assert(&world, &workers, &ledger, &injected, set_up);
+    let verified = site.run(["audit", "verify", "--public", public.trim(), "trail"]);
+    report::print_and_assert(&site, &workers, &ledger, &injected, set_up);
     let verified = (verified.status.success(), String::from_utf8_lossy(&verified.stdout).into_owned());
     println!("failover: audit trail: {}", verified.1.lines().next().unwrap_or_default());
     assert!(verified.0, "the audit trail is broken: {}", verified.1);
@@ -134,10 +134,10 @@ impl Drop for KillHeads {
 const FAULTS: [Fault; 4] = [Fault::Kill, Fault::Stop, Fault::Kill, Fault::Shutdown];
 
 /// The program kills the process that the other head's file names, and waits for its end.
-fn add_fencing(world: &TestSite, options: &mut Vec<String>) {
+fn add_fencing(site: &TestSite, options: &mut Vec<String>) {
     let script = "pid=$(cat \"pid-$VOUCH_FENCE_HEAD\") && kill -KILL $pid\nwhile [ -e /proc/$pid/exe ]; do sleep 0.02; done\n";
-    world.write("fence", script);
-    options.extend(["--fence".to_owned(), format!("/bin/sh {}", world.path("fence").display()), "--fence-required".to_owned()]);
+    site.write("fence", script);
+    options.extend(["--fence".to_owned(), format!("/bin/sh {}", site.path("fence").display()), "--fence-required".to_owned()]);
 }
 
 fn wait_for_epoch(heads: &Heads, after: u64) -> Active {

@@ -5,13 +5,13 @@ use vouch_testkit::kill_on_drop::KillOnDrop;
 
 #[test]
 fn daemons_survive_hangup_and_write_to_a_new_log_file() {
-    let world = TestSite::new();
-    world.small_tree();
-    world.publish();
-    let _replica = world.serve();
-    world.run_ok(["audit", "keygen", "trail"]);
+    let site = TestSite::new();
+    site.small_tree();
+    site.publish();
+    let _replica = site.serve();
+    site.run_ok(["audit", "keygen", "trail"]);
     let address = || format!("127.0.0.1:{}", free_port());
-    let (name, export, gateway, mirror) = (world.name(""), address(), address(), address());
+    let (name, export, gateway, mirror) = (site.name(""), address(), address(), address());
     let mut daemons = vec![
         vec!["serve", "--db", "db", "--listen", &mirror],
         vec!["gateway", &name, "--listen", &gateway],
@@ -20,18 +20,18 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
         vec!["audit", "send", "trail", "--to", "syslog+tcp://127.0.0.1:9", "--position", "position"],
     ];
     if fuse_is_available() {
-        fs::create_dir(world.path("mnt")).expect("a new directory");
+        fs::create_dir(site.path("mnt")).expect("a new directory");
         daemons.push(vec!["mount", &name, "mnt"]);
     }
     let start = |(number, arguments): (usize, &Vec<&str>)| {
         let log = format!("{number}.log");
         let logging = ["--log-file", &log, "--log-level", "debug"];
-        let mut command = world.command([&arguments[..], &logging].concat());
+        let mut command = site.command([&arguments[..], &logging].concat());
         KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"))
     };
     let mut running: Vec<KillOnDrop> = daemons.iter().enumerate().map(start).collect();
     for (number, child) in running.iter_mut().enumerate() {
-        let (log, rotated) = (world.path(format!("{number}.log")), world.path(format!("{number}.log.1")));
+        let (log, rotated) = (site.path(format!("{number}.log")), site.path(format!("{number}.log.1")));
         // A signal during the start ends a process, as always.
         let handles = |mask: u64| fs::read_to_string(format!("/proc/{}/status", child.id())).is_ok_and(|status| catches(&status, mask));
         let (hup, usr1) = (1 << 0, 1 << 9);
@@ -53,9 +53,9 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
     }
     if fuse_is_available() {
         // The signal may have come before the mount.
-        let is_shown = || fs::read_to_string(world.path("mnt/hello")).is_ok_and(|text| text == "hello world\n");
+        let is_shown = || fs::read_to_string(site.path("mnt/hello")).is_ok_and(|text| text == "hello world\n");
         assert!(eventually(Duration::from_secs(60), is_shown), "still mounted");
-        world.run_ok(["umount", "mnt"]);
+        site.run_ok(["umount", "mnt"]);
     }
 }
 

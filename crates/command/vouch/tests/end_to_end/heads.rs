@@ -11,8 +11,8 @@ use crate::prelude::*;
 use vouch_testkit::moving_address::MovingAddress;
 
 /// Starts a head with its own state. `source` is a tree's name or database.
-pub(crate) fn start_head(world: &TestSite, state: &str, source: &str, more: &[&str]) -> Export {
-    let key = world.path("filehandle.key");
+pub(crate) fn start_head(site: &TestSite, state: &str, source: &str, more: &[&str]) -> Export {
+    let key = site.path("filehandle.key");
     if !key.exists() {
         fs::write(&key, format!("{}\n", "5a".repeat(32))).expect("a file");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("an own file");
@@ -20,11 +20,11 @@ pub(crate) fn start_head(world: &TestSite, state: &str, source: &str, more: &[&s
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let (dir, listen) = (format!("tree:{source}"), address.to_string());
     let fixed = ["export", "--dir", &dir, "--state", state, "--lease", "5", "--listen", &listen, "--filehandle-key", "filehandle.key"];
-    Export::spawn(&mut world.command([&fixed, more].concat()), address)
+    Export::spawn(&mut site.command([&fixed, more].concat()), address)
 }
 
-fn database(world: &TestSite) -> String {
-    world.path("db").into_os_string().into_string().expect("UTF-8")
+fn database(site: &TestSite) -> String {
+    site.path("db").into_os_string().into_string().expect("UTF-8")
 }
 
 const READ_ONLY: [&str; 2] = ["--options", "ro,insecure"];
@@ -43,12 +43,12 @@ async fn attributes_of(client: &Client, path: &str) -> String {
 
 #[test]
 fn heads_of_a_tree_report_the_same_identities() {
-    let (world, _replica) = TestSite::served();
+    let (site, _replica) = TestSite::served();
     let deep = format!("{}/{}/file", "long-name".repeat(9), "longer-name".repeat(9));
     let paths =
         ["export", "export/hello", "export/dir", "export/dir/numbers", "export/dir/empty", "export/link", &format!("export/{deep}")];
-    let old = start_head(&world, "old", &database(&world), &READ_ONLY);
-    let by_name = start_head(&world, "by-name", &world.name(""), &READ_ONLY);
+    let old = start_head(&site, "old", &database(&site), &READ_ONLY);
+    let by_name = start_head(&site, "by-name", &site.name(""), &READ_ONLY);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let through_old = connect(old.address, 2, "test", 0).await.expect("the client connects");
         let through_name = connect(by_name.address, 2, "test", 0).await.expect("the client connects");
@@ -56,9 +56,9 @@ fn heads_of_a_tree_report_the_same_identities() {
             assert_eq!(attributes_of(&through_old, path).await, attributes_of(&through_name, path).await, "{path}");
         }
         // The old head knows these files from the revision before.
-        world.write(&format!("src/{deep}"), "deep");
-        world.publish();
-        let new = start_head(&world, "new", &database(&world), &READ_ONLY);
+        site.write(&format!("src/{deep}"), "deep");
+        site.publish();
+        let new = start_head(&site, "new", &database(&site), &READ_ONLY);
         let mut left = 300;
         while through_old.walk(paths[6].as_bytes()).await.is_err() {
             left -= 1;
@@ -117,8 +117,8 @@ impl Reader {
 
 #[test]
 fn client_keeps_open_file_and_lock_when_its_address_moves() {
-    let world = TestSite::published();
-    let heads = ["first", "second"].map(|state| start_head(&world, state, &database(&world), &READ_ONLY));
+    let site = TestSite::published();
+    let heads = ["first", "second"].map(|state| start_head(&site, state, &database(&site), &READ_ONLY));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let moving = MovingAddress::start(listener, heads.iter().map(|head| head.address).collect(), u64::MAX);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {

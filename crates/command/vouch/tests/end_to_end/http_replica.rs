@@ -105,7 +105,7 @@ fn mirrors_named_in_the_tree_take_over_from_its_host() {
         site.small_tree();
         site.write("src/.vouch-mirrors", format!("# a web server\nhttp://127.0.0.1:{port}/db\n"));
     };
-    let Some(Mounted { world: site, mount, replica }) = Mounted::with_tree(&["--timeout", "5s"], &[], with_mirrors) else { return };
+    let Some(Mounted { site, mount, replica }) = Mounted::with_tree(&["--timeout", "5s"], &[], with_mirrors) else { return };
     let _server = nginx(&site, port);
     assert_eq!(std::fs::read(mount.path("hello")).unwrap(), b"hello world\n");
     drop(replica);

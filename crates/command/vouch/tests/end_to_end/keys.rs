@@ -4,112 +4,111 @@ use crate::prelude::*;
 
 #[test]
 fn keygen_makes_private_files_and_never_overwrites() {
-    let world = TestSite::new();
+    let site = TestSite::new();
     for (name, mode) in [("root.key", 0o600), ("signing.key", 0o600), ("signing.cert", 0o644), ("root.pub", 0o644)] {
-        let meta = std::fs::metadata(world.path("keys").join(name)).expect("keygen made it");
+        let meta = std::fs::metadata(site.path("keys").join(name)).expect("keygen made it");
         assert_eq!(meta.permissions().mode() & 0o777 & !0o022, mode & !0o022, "{name}");
     }
-    let before = std::fs::read(world.path("keys/root.key")).expect("a key");
-    world.expect_err(3, ["keygen", "--out", "keys"], &["never overwritten"]);
-    assert_eq!(std::fs::read(world.path("keys/root.key")).expect("a key"), before);
+    let before = std::fs::read(site.path("keys/root.key")).expect("a key");
+    site.expect_err(3, ["keygen", "--out", "keys"], &["never overwritten"]);
+    assert_eq!(std::fs::read(site.path("keys/root.key")).expect("a key"), before);
 }
 
 #[test]
 fn key_readable_by_others_is_not_used() {
-    let world = TestSite::published();
-    let mode =
-        |mode| std::fs::set_permissions(world.path("keys/signing.key"), std::fs::Permissions::from_mode(mode)).expect("our own file");
+    let site = TestSite::published();
+    let mode = |mode| std::fs::set_permissions(site.path("keys/signing.key"), std::fs::Permissions::from_mode(mode)).expect("our own file");
     mode(0o640);
-    world.expect_err(
+    site.expect_err(
         3,
         ["publish", "src", "--db", "db", "--keys", "keys", "--location", "localhost"],
         &["signing.key", "mode 640", "chmod 600"],
     );
     mode(0o400);
-    assert_eq!(world.publish()["revision"], 2);
+    assert_eq!(site.publish()["revision"], 2);
 }
 
 #[test]
 fn sealed_root_key_opens_only_with_its_passphrase() {
-    let world = TestSite::new();
-    world.write("right", "correct horse\n");
-    world.write("wrong", "battery staple\n");
-    world.run_ok(["keygen", "--out", "sealed", "--passphrase-file", "right"]);
-    assert!(world.run_err(3, ["certify", "sealed"]).contains("--passphrase-file"));
-    assert!(world.run_err(3, ["certify", "sealed", "--passphrase-file", "wrong"]).contains("wrong passphrase"));
-    world.run_ok(["certify", "sealed", "--passphrase-file", "right"]);
+    let site = TestSite::new();
+    site.write("right", "correct horse\n");
+    site.write("wrong", "battery staple\n");
+    site.run_ok(["keygen", "--out", "sealed", "--passphrase-file", "right"]);
+    assert!(site.run_err(3, ["certify", "sealed"]).contains("--passphrase-file"));
+    assert!(site.run_err(3, ["certify", "sealed", "--passphrase-file", "wrong"]).contains("wrong passphrase"));
+    site.run_ok(["certify", "sealed", "--passphrase-file", "right"]);
 }
 
 #[test]
 fn certificates_are_numbered_and_the_old_pair_is_kept() {
-    let world = TestSite::new();
+    let site = TestSite::new();
     for serial in 2..4 {
-        let report: serde_json::Value = serde_json::from_str(&world.run_ok(["certify", "keys", "--json"])).expect("JSON");
+        let report: serde_json::Value = serde_json::from_str(&site.run_ok(["certify", "keys", "--json"])).expect("JSON");
         assert_eq!(report["serial"], serial);
     }
     for name in ["signing-1.key", "signing-1.cert", "signing-2.key", "signing.key", "signing.cert"] {
-        assert!(world.path("keys").join(name).exists(), "{name}");
+        assert!(site.path("keys").join(name).exists(), "{name}");
     }
-    assert!(world.run_err(2, ["certify", "keys", "--serial", "3"]).contains("issued already"));
-    assert!(world.run_err(2, ["certify", "keys", "--serial", "18446744073709551615"]).contains("never be replaced"));
-    world.run_ok(["certify", "keys", "--out", "elsewhere"]);
-    assert!(world.path("elsewhere/signing.key").exists() && !world.path("elsewhere/root.key").exists());
+    assert!(site.run_err(2, ["certify", "keys", "--serial", "3"]).contains("issued already"));
+    assert!(site.run_err(2, ["certify", "keys", "--serial", "18446744073709551615"]).contains("never be replaced"));
+    site.run_ok(["certify", "keys", "--out", "elsewhere"]);
+    assert!(site.path("elsewhere/signing.key").exists() && !site.path("elsewhere/root.key").exists());
 }
 
 #[test]
 fn names_are_printed_and_parsed() {
-    let world = TestSite::new();
-    let hostid = world.run_ok(["name", "keys"]);
+    let site = TestSite::new();
+    let hostid = site.run_ok(["name", "keys"]);
     let hostid = hostid.trim();
     assert_eq!(hostid.len(), 52);
-    assert_eq!(world.run_ok(["name", "keys/root.pub"]).trim(), hostid);
-    assert_eq!(world.run_ok(["name", "keys/signing.cert"]).trim(), hostid);
-    assert_eq!(world.run_ok(["name", hostid, "--location", "[::1]:99"]).trim(), format!("@[::1]:99,{hostid}"));
-    let parts: serde_json::Value = serde_json::from_str(&world.run_ok(["name", &format!("@h.example,{hostid}"), "--json"])).expect("JSON");
+    assert_eq!(site.run_ok(["name", "keys/root.pub"]).trim(), hostid);
+    assert_eq!(site.run_ok(["name", "keys/signing.cert"]).trim(), hostid);
+    assert_eq!(site.run_ok(["name", hostid, "--location", "[::1]:99"]).trim(), format!("@[::1]:99,{hostid}"));
+    let parts: serde_json::Value = serde_json::from_str(&site.run_ok(["name", &format!("@h.example,{hostid}"), "--json"])).expect("JSON");
     assert_eq!((&parts["host"], &parts["port"]), (&"h.example".into(), &4340.into()));
-    world.small_tree();
-    world.publish();
-    assert_eq!(world.run_ok(["name", "db"]).trim(), hostid);
+    site.small_tree();
+    site.publish();
+    assert_eq!(site.run_ok(["name", "db"]).trim(), hostid);
 }
 
 #[test]
 fn statements_are_made_checked_and_forwarded() {
-    let world = TestSite::published();
-    world.run_ok(["revoke", "keys", "--reason", "a test", "--out", "revocation"]);
-    assert!(world.run_err(3, ["revoke", "keys", "--out", "revocation"]).contains("exists already"));
-    world.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
-    assert!(world.run_err(3, ["forward", "--statement", "revocation", "--db", "db"]).contains("other kind"));
-    let location = format!("127.0.0.1:{}", world.port);
-    world.expect_err(5, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["revoked", "a test"]);
-    world.expect_err(5, ["verify", "--db", "db"], &["revoked", "a test"]);
-    let text = std::fs::read_to_string(world.path("revocation")).expect("text");
+    let site = TestSite::published();
+    site.run_ok(["revoke", "keys", "--reason", "a test", "--out", "revocation"]);
+    assert!(site.run_err(3, ["revoke", "keys", "--out", "revocation"]).contains("exists already"));
+    site.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
+    assert!(site.run_err(3, ["forward", "--statement", "revocation", "--db", "db"]).contains("other kind"));
+    let location = format!("127.0.0.1:{}", site.port);
+    site.expect_err(5, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["revoked", "a test"]);
+    site.expect_err(5, ["verify", "--db", "db"], &["revoked", "a test"]);
+    let text = std::fs::read_to_string(site.path("revocation")).expect("text");
     let (header, body) = text.split_once('\n').expect("two lines");
     let mut bytes = data_encoding::BASE64.decode(body.trim().as_bytes()).expect("base64");
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    world.write("altered", format!("{header}\n{}\n", data_encoding::BASE64.encode(&bytes)));
-    assert!(world.run_err(5, ["revoke", "--statement", "altered"]).contains("signature"));
-    let own = world.run_ok(["name", "keys", "--location", "elsewhere.example"]);
-    assert!(world.run_err(3, ["forward", "keys", "--to", own.trim(), "--out", "circle"]).contains("same HOSTID as the old name"));
-    assert!(!world.path("circle").exists());
-    world.run_ok(["keygen", "--out", "other"]);
-    world.run_ok(["revoke", "other", "--out", "of-other"]);
-    assert!(world.run_err(3, ["revoke", "--statement", "of-other", "--db", "db"]).contains("another key"));
+    site.write("altered", format!("{header}\n{}\n", data_encoding::BASE64.encode(&bytes)));
+    assert!(site.run_err(5, ["revoke", "--statement", "altered"]).contains("signature"));
+    let own = site.run_ok(["name", "keys", "--location", "elsewhere.example"]);
+    assert!(site.run_err(3, ["forward", "keys", "--to", own.trim(), "--out", "circle"]).contains("same HOSTID as the old name"));
+    assert!(!site.path("circle").exists());
+    site.run_ok(["keygen", "--out", "other"]);
+    site.run_ok(["revoke", "other", "--out", "of-other"]);
+    assert!(site.run_err(3, ["revoke", "--statement", "of-other", "--db", "db"]).contains("another key"));
 }
 
 #[test]
 fn revocation_is_sent_to_a_replica_and_reaches_clients() {
-    let world = TestSite::published();
-    let listen = format!("127.0.0.1:{}", world.port);
-    let start = |more: &[&str]| start_listener(&mut world.command([&["serve", "--db", "db", "--listen", &listen], more].concat()));
+    let site = TestSite::published();
+    let listen = format!("127.0.0.1:{}", site.port);
+    let start = |more: &[&str]| start_listener(&mut site.command([&["serve", "--db", "db", "--listen", &listen], more].concat()));
     let replica = start(&[]);
-    world.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
+    site.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
     let send = ["revoke", "--statement", "revocation", "--send", &listen];
-    assert!(world.run_err(5, send).contains("--accept-statements"));
+    assert!(site.run_err(5, send).contains("--accept-statements"));
     drop(replica);
-    assert!(world.run_err(6, send).contains("refused"));
+    assert!(site.run_err(6, send).contains("refused"));
     let _replica = start(&["--accept-statements", "taken"]);
-    world.run_ok(["cat", &world.name("/hello")]);
-    world.run_ok(send);
-    assert!(world.run_err(5, ["cat", &world.name("/hello")]).contains("revoked"));
+    site.run_ok(["cat", &site.name("/hello")]);
+    site.run_ok(send);
+    assert!(site.run_err(5, ["cat", &site.name("/hello")]).contains("revoked"));
 }

@@ -8,13 +8,13 @@ use crate::prelude::*;
 #[test]
 fn mount_stays_at_the_chosen_revision() {
     let Some(newest) = Mounted::with_tree(&["--refresh", "1s"], &["--tag", "v1", "--duration", "1m"], TestSite::small_tree) else { return };
-    let world = &newest.world;
-    let by_number = Mount::new(world, "by-number", &["--refresh", "1s", "--revision", "1", &world.name("")]);
-    let by_tag = Mount::new(world, "by-tag", &["--refresh", "1s", "--tag", "v1", &world.name("")]);
+    let site = &newest.site;
+    let by_number = Mount::new(site, "by-number", &["--refresh", "1s", "--revision", "1", &site.name("")]);
+    let by_tag = Mount::new(site, "by-tag", &["--refresh", "1s", "--tag", "v1", &site.name("")]);
     assert_eq!(std::fs::read_to_string(by_tag.path("hello")).expect("text"), "hello world\n");
-    world.write("src/hello", "hello again\n");
-    std::fs::remove_file(world.path("src/dir/empty")).expect("the file exists");
-    world.publish();
+    site.write("src/hello", "hello again\n");
+    std::fs::remove_file(site.path("src/dir/empty")).expect("the file exists");
+    site.publish();
     let read = |mount: &Mount| std::fs::read_to_string(mount.path("hello")).expect("text");
     assert!(eventually(Duration::from_secs(20), || read(&newest.mount) == "hello again\n"));
     std::thread::sleep(Duration::from_secs(2));
@@ -23,8 +23,8 @@ fn mount_stays_at_the_chosen_revision() {
         assert!(mount.path("dir/empty").is_file());
         assert!(mount.path("dir/numbers").is_file());
     }
-    assert!(world.run_err(4, ["mount", "--tag", "v9", &world.name(""), "by-tag"]).contains("tag v9"));
-    world.run_ok(["revoke", "keys", "--reason", "stolen", "--db", "db", "--out", "revocation"]);
+    assert!(site.run_err(4, ["mount", "--tag", "v9", &site.name(""), "by-tag"]).contains("tag v9"));
+    site.run_ok(["revoke", "keys", "--reason", "stolen", "--db", "db", "--out", "revocation"]);
     assert!(eventually(Duration::from_secs(30), || std::fs::read(by_number.path("dir/numbers")).is_err()));
 }
 
@@ -33,32 +33,32 @@ fn mount_shows_every_odd_case_faithfully() {
     if !python_is_available() {
         return;
     }
-    let odd_tree = |world: &TestSite| {
-        assert!(world.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"]).status.success());
+    let odd_tree = |site: &TestSite| {
+        assert!(site.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"]).status.success());
     };
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &["--private-files", "allow"], odd_tree) else {
+    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&[], &["--private-files", "allow"], odd_tree) else {
         return;
     };
     // Only root sees extended attributes in the kernel's own name spaces.
-    world.assert_same("src", "mnt", if is_root() { &[] } else { &["--no-xattr"] });
+    site.assert_same("src", "mnt", if is_root() { &[] } else { &["--no-xattr"] });
     assert_eq!(mount.terminate(), Some(0));
-    assert_eq!(fs::read_dir(world.path("mnt")).expect("the bare mount point").count(), 0);
+    assert_eq!(fs::read_dir(site.path("mnt")).expect("the bare mount point").count(), 0);
 }
 
 #[test]
 fn automatic_namespace_finds_trees_by_name() {
-    let Some(Mounted { world, mount: _mount, replica: _replica }) = Mounted::new(&[]) else { return };
-    let namespace = Mount::new(&world, "vouch", &["--auto"]);
-    assert_eq!(fs::read_to_string(namespace.path(world.name("/hello"))).expect("reached by its name"), "hello world\n");
+    let Some(Mounted { site, mount: _mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    let namespace = Mount::new(&site, "vouch", &["--auto"]);
+    assert_eq!(fs::read_to_string(namespace.path(site.name("/hello"))).expect("reached by its name"), "hello world\n");
     assert!(fs::metadata(namespace.path("no-name")).is_err());
 }
 
 #[test]
 fn opaque_directories_list_only_names_that_were_looked_up() {
-    let with_opaque = |world: &TestSite| {
-        world.small_tree();
+    let with_opaque = |site: &TestSite| {
+        site.small_tree();
         for name in ["option/first", "option/second", "marker/.vouch-opaque", "marker/first", "marker/below/second"] {
-            world.write(&format!("src/{name}"), name);
+            site.write(&format!("src/{name}"), name);
         }
     };
     let Some(Mounted { mount, replica: _replica, .. }) = Mounted::with_tree(&[], &["--opaque", "option"], with_opaque) else { return };
@@ -79,16 +79,16 @@ fn opaque_directories_list_only_names_that_were_looked_up() {
 
 #[test]
 fn background_mount_returns_and_is_unmounted() {
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    let Some(Mounted { site, mount, replica: _replica }) = Mounted::new(&[]) else { return };
     drop(mount);
-    let output_text = world.run_ok(["mount", "--background", "--log-file", "log", &world.name(""), "mnt"]);
+    let output_text = site.run_ok(["mount", "--background", "--log-file", "log", &site.name(""), "mnt"]);
     assert!(output_text.starts_with("mounted on "), "{output_text}");
-    assert_eq!(fs::read_to_string(world.path("mnt/hello")).expect("mounted"), "hello world\n");
-    assert!(world.run_err(8, ["mount", &world.name(""), "mnt"]).contains("already"));
-    world.run_ok(["umount", "mnt"]);
-    assert!(eventually(Duration::from_secs(10), || fs::metadata(world.path("mnt/hello")).is_err()));
-    assert!(world.run_err(3, ["umount", "mnt"]).contains("not a vouch mount"));
-    assert!(world.run_err(4, ["mount", "--background", &world.name(""), "no-such-directory"]).contains("no-such-directory"));
+    assert_eq!(fs::read_to_string(site.path("mnt/hello")).expect("mounted"), "hello world\n");
+    assert!(site.run_err(8, ["mount", &site.name(""), "mnt"]).contains("already"));
+    site.run_ok(["umount", "mnt"]);
+    assert!(eventually(Duration::from_secs(10), || fs::metadata(site.path("mnt/hello")).is_err()));
+    assert!(site.run_err(3, ["umount", "mnt"]).contains("not a vouch mount"));
+    assert!(site.run_err(4, ["mount", "--background", &site.name(""), "no-such-directory"]).contains("no-such-directory"));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn umount_names_what_keeps_the_mount() {
     if !is_root() {
         return;
     }
-    let Some(Mounted { world, mut mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    let Some(Mounted { site, mut mount, replica: _replica }) = Mounted::new(&[]) else { return };
     let holder = Command::new("unshare").args(["--mount", "sleep", "600"]).spawn().expect("a tool of every system");
     let mut holder = vouch_testkit::kill_on_drop::KillOnDrop(holder);
     let own = fs::read_link("/proc/self/ns/mnt").expect("a namespace");
@@ -104,7 +104,7 @@ fn umount_names_what_keeps_the_mount() {
         fs::read_link(format!("/proc/{}/ns/mnt", holder.id())).is_ok_and(|other| other != own)
     }));
     let open = File::open(mount.path("hello")).expect("published");
-    let output = world.run(["umount", "mnt"]);
+    let output = site.run(["umount", "mnt"]);
     assert_eq!(output.status.code(), Some(0));
     let notes = String::from_utf8_lossy(&output.stderr);
     assert!(notes.contains(&format!("process {} (", std::process::id())) && notes.contains("/mnt/hello"), "{notes}");
@@ -117,16 +117,16 @@ fn umount_names_what_keeps_the_mount() {
 
 #[test]
 fn refresh_shows_the_new_revision_at_once() {
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::new(&["--refresh", "1h"]) else { return };
-    let pinned = Mount::new(&world, "pinned", &["--revision", "1", &world.name("")]);
-    world.write("src/hello", "hello again\n");
-    world.publish();
+    let Some(Mounted { site, mount, replica: _replica }) = Mounted::new(&["--refresh", "1h"]) else { return };
+    let pinned = Mount::new(&site, "pinned", &["--revision", "1", &site.name("")]);
+    site.write("src/hello", "hello again\n");
+    site.publish();
     // The replica itself notices the publication within a second.
-    assert!(eventually(Duration::from_secs(20), || world.run_ok(["refresh", "mnt"]).contains("revision 2")));
+    assert!(eventually(Duration::from_secs(20), || site.run_ok(["refresh", "mnt"]).contains("revision 2")));
     assert_eq!(fs::read_to_string(mount.path("hello")).expect("mounted"), "hello again\n");
-    assert!(world.run_ok(["refresh", "pinned"]).contains("revision 1"));
+    assert!(site.run_ok(["refresh", "pinned"]).contains("revision 1"));
     assert_eq!(fs::read_to_string(pinned.path("hello")).expect("mounted"), "hello world\n");
-    assert!(world.run_err(3, ["refresh", "src"]).contains("not a vouch mount"));
+    assert!(site.run_err(3, ["refresh", "src"]).contains("not a vouch mount"));
 }
 
 #[test]
@@ -134,19 +134,19 @@ fn connection_that_the_kernel_aborts_is_no_success() {
     if !is_root() {
         return;
     }
-    let Some(Mounted { world, mut mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    let Some(Mounted { site, mut mount, replica: _replica }) = Mounted::new(&[]) else { return };
     // The kernel names a connection after the minor number of the mount's device.
-    let connection = std::os::unix::fs::MetadataExt::dev(&fs::metadata(world.path("mnt")).expect("mounted"));
-    let control = world.path("connections");
+    let connection = std::os::unix::fs::MetadataExt::dev(&fs::metadata(site.path("mnt")).expect("mounted"));
+    let control = site.path("connections");
     fs::create_dir(&control).expect("a new directory");
-    world.run_tool("mount", &["-t", "fusectl", "none", "connections"]);
+    site.run_tool("mount", &["-t", "fusectl", "none", "connections"]);
     fs::write(control.join(connection.to_string()).join("abort"), "1").expect("root may");
-    world.run_tool("umount", &["connections"]);
+    site.run_tool("umount", &["connections"]);
     assert!(eventually(Duration::from_secs(30), || mount.exit_code().is_some()));
     assert_eq!(mount.exit_code(), Some(7));
-    assert!(world.run_err(3, ["umount", "mnt"]).contains("not a vouch mount"));
+    assert!(site.run_err(3, ["umount", "mnt"]).contains("not a vouch mount"));
     // Restart=on-failure mounts again.
-    let mount = Mount::new(&world, "mnt", &[&world.name("")]);
+    let mount = Mount::new(&site, "mnt", &[&site.name("")]);
     assert_eq!(fs::read_to_string(mount.path("hello")).expect("mounted"), "hello world\n");
 }
 
@@ -156,12 +156,12 @@ fn mount_can_be_idmapped() {
     if !is_root() || !python_is_available() {
         return;
     }
-    let Some(Mounted { world, mount: _mount, replica: _replica }) = Mounted::new(&[]) else { return };
-    fs::create_dir(world.path("mapped")).expect("a new directory");
-    let owner = |path: &str| std::os::unix::fs::MetadataExt::uid(&fs::metadata(world.path(path)).expect("a file"));
+    let Some(Mounted { site, mount: _mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    fs::create_dir(site.path("mapped")).expect("a new directory");
+    let owner = |path: &str| std::os::unix::fs::MetadataExt::uid(&fs::metadata(site.path(path)).expect("a file"));
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/end_to_end/idmapped_mount.py");
     let arguments = ["mnt", "mapped", &owner("mnt/hello").to_string(), "4000"];
-    let output = Command::new("python3").arg(tool).args(arguments).current_dir(world.path("")).output().expect("python3 starts");
+    let output = Command::new("python3").arg(tool).args(arguments).current_dir(site.path("")).output().expect("python3 starts");
     let said = String::from_utf8_lossy(&output.stderr);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's version");
     if release.split('.').filter_map(|part| part.parse::<u32>().ok()).lt([6, 12]) {
@@ -169,32 +169,32 @@ fn mount_can_be_idmapped() {
     }
     assert!(output.status.success(), "{said}");
     assert_eq!(owner("mapped/hello"), owner("mnt/hello") + 4000);
-    assert_eq!(fs::read_to_string(world.path("mapped/hello")).expect("readable"), "hello world\n");
-    world.run_tool("umount", &["mapped"]);
+    assert_eq!(fs::read_to_string(site.path("mapped/hello")).expect("readable"), "hello world\n");
+    site.run_tool("umount", &["mapped"]);
 }
 
 #[test]
 fn mount_without_reachable_replicas_fails_in_time() {
-    let world = TestSite::with_directories(&["mnt"]);
+    let site = TestSite::with_directories(&["mnt"]);
     let started = std::time::Instant::now();
     let output =
-        world.command(["mount", "--timeout", "2s", &world.name(""), "mnt"]).stdout(Stdio::null()).output().expect("the binary starts");
+        site.command(["mount", "--timeout", "2s", &site.name(""), "mnt"]).stdout(Stdio::null()).output().expect("the binary starts");
     assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
 fn mount_whose_workers_cannot_start_fails_in_the_end() {
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&["--no-supervisor"], &[], TestSite::small_tree) else {
+    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&["--no-supervisor"], &[], TestSite::small_tree) else {
         return;
     };
-    assert!(world.run_err(7, ["upgrade", "mnt"]).contains("mnt"));
+    assert!(site.run_err(7, ["upgrade", "mnt"]).contains("mnt"));
     drop(mount);
-    let mut mount = Mount::new(&world, "mnt", &[&world.name("")]);
+    let mut mount = Mount::new(&site, "mnt", &[&site.name("")]);
     let held = File::open(mount.path("dir/numbers")).expect("published");
-    fs::remove_dir_all(world.path("state")).expect("the state of this test");
-    fs::write(world.path("state"), "no directory").expect("a file");
-    world.write("unusable", "");
+    fs::remove_dir_all(site.path("state")).expect("the state of this test");
+    fs::write(site.path("state"), "no directory").expect("a file");
+    site.write("unusable", "");
     drop(_replica);
     signal("KILL", mount.worker().expect("a worker"));
     let begun = Instant::now();
@@ -205,5 +205,5 @@ fn mount_whose_workers_cannot_start_fails_in_the_end() {
     }));
     println!("reads fail {:?} after the kill", begun.elapsed());
     assert!(eventually(Duration::from_secs(120), || mount.exit_code() == Some(7)));
-    let _ = Command::new("umount").arg("-l").arg(world.path("mnt")).status();
+    let _ = Command::new("umount").arg("-l").arg(site.path("mnt")).status();
 }

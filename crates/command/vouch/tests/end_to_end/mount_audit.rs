@@ -13,28 +13,28 @@ const KILLS: u64 = 12;
 const WORKERS: usize = 3;
 const FILES: usize = 100;
 
-fn world(make: impl FnOnce(&TestSite)) -> Option<TestSite> {
+fn site(make: impl FnOnce(&TestSite)) -> Option<TestSite> {
     if !fuse_is_available() {
         return None;
     }
-    let world = TestSite::new();
-    world.small_tree();
-    make(&world);
-    world.publish();
-    let public = world.run_ok(["audit", "keygen", "trail"]);
-    world.write("trail.pub", public);
-    fs::set_permissions(world.path(""), PermissionsExt::from_mode(0o755)).expect("our own directory");
-    Some(world)
+    let site = TestSite::new();
+    site.small_tree();
+    make(&site);
+    site.publish();
+    let public = site.run_ok(["audit", "keygen", "trail"]);
+    site.write("trail.pub", public);
+    fs::set_permissions(site.path(""), PermissionsExt::from_mode(0o755)).expect("our own directory");
+    Some(site)
 }
 
-fn mount(world: &TestSite, more: &[&str]) -> Mount {
-    let name = world.name("");
+fn mount(site: &TestSite, more: &[&str]) -> Mount {
+    let name = site.name("");
     let args = [&["--audit", "trail", "--cache", "cache"], more, &[&*name]].concat();
-    Mount::new(world, "mnt", &args)
+    Mount::new(site, "mnt", &args)
 }
 
-fn search(world: &TestSite, more: &[&str]) -> Vec<Value> {
-    let found = world.run_ok([&["audit", "search", "trail", "--json"], more].concat());
+fn search(site: &TestSite, more: &[&str]) -> Vec<Value> {
+    let found = site.run_ok([&["audit", "search", "trail", "--json"], more].concat());
     found.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
@@ -42,20 +42,20 @@ fn actions(found: &[Value]) -> Vec<&str> {
     found.iter().filter_map(|one| one["event"]["action"].as_str()).collect()
 }
 
-fn verify(world: &TestSite) {
-    let public = fs::read_to_string(world.path("trail.pub")).expect("written above");
-    let verified = world.run_ok(["audit", "verify", "--public", public.trim(), "trail"]);
+fn verify(site: &TestSite) {
+    let public = fs::read_to_string(site.path("trail.pub")).expect("written above");
+    let verified = site.run_ok(["audit", "verify", "--public", public.trim(), "trail"]);
     assert!(verified.contains("sound"), "{verified}");
 }
 
 #[test]
 fn mount_audit_records_reads_by_user() {
-    let Some(world) = world(|_| {}) else { return };
-    let replica = world.serve();
+    let Some(site) = site(|_| {}) else { return };
+    let replica = site.serve();
     let page = format!("127.0.0.1:{}", free_port());
-    let mounted = mount(&world, &["--audit-metrics", &page]);
+    let mounted = mount(&site, &["--audit-metrics", &page]);
     let numbers = mounted.path("dir/numbers");
-    let len = fs::metadata(world.path("src/dir/numbers")).expect("published").len();
+    let len = fs::metadata(site.path("src/dir/numbers")).expect("published").len();
     let uid = if is_root() { 4711 } else { rustix::process::getuid().as_raw() };
     let mut command = Command::new(if is_root() { "setpriv" } else { "cat" });
     if is_root() {
@@ -77,14 +77,14 @@ fn mount_audit_records_reads_by_user() {
     drop((held, replica, stream));
 
     let (uid_text, path) = (uid.to_string(), numbers.to_str().expect("UTF-8"));
-    let mine = |more: &[&str]| search(&world, &[&["--uid", &uid_text, "--path", path], more].concat());
+    let mine = |more: &[&str]| search(&site, &[&["--uid", &uid_text, "--path", path], more].concat());
     let opens = mine(&["-S", "open"]);
     // `--auid` matches the login uid of the test process, or its uid if it has no login uid.
     let login = opens[0]["vouch"]["login_uid"].as_u64().map_or_else(|| uid_text.clone(), |login| login.to_string());
     assert_eq!(mine(&["-S", "open", "--auid", &login]).len(), 1);
     assert_eq!(mine(&["-S", "open", "--auid", "4242"]).len(), 0);
     assert_eq!(opens.len(), 1, "{opens:?}");
-    let (open, tree) = (&opens[0], format!("tree:{}", world.name("")));
+    let (open, tree) = (&opens[0], format!("tree:{}", site.name("")));
     assert_eq!(
         (&open["vouch"]["export"], &open["vouch"]["flavour"], &open["event"]["outcome"]),
         (&tree.into(), &"local".into(), &"success".into())
@@ -96,19 +96,19 @@ fn mount_audit_records_reads_by_user() {
     if is_root() {
         assert_eq!(open["user"]["group"]["id"], "4712");
     }
-    let hello = world.path("mnt/hello");
-    let held = search(&world, &["--path", hello.to_str().expect("UTF-8"), "-S", "close"]);
+    let hello = site.path("mnt/hello");
+    let held = search(&site, &["--path", hello.to_str().expect("UTF-8"), "-S", "close"]);
     assert!(held[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("still open")), "{held:?}");
-    let missing = search(&world, &["--path", world.path("mnt/missing").to_str().expect("UTF-8"), "--result", "failure"]);
+    let missing = search(&site, &["--path", site.path("mnt/missing").to_str().expect("UTF-8"), "--result", "failure"]);
     assert_eq!((actions(&missing), &missing[0]["error"]["code"]), (vec!["lookup"], &"2".into()));
-    assert_eq!(actions(&search(&world, &["--class", "administrative"])), ["start", "revision", "stop"]);
-    verify(&world);
+    assert_eq!(actions(&search(&site, &["--class", "administrative"])), ["start", "revision", "stop"]);
+    verify(&site);
 
-    let text = world.run_ok(["audit", "search", "trail", "--kernel-text"]);
-    world.write("audit.log", &text);
+    let text = site.run_ok(["audit", "search", "trail", "--kernel-text"]);
+    site.write("audit.log", &text);
     for (program, args) in [("ausearch", vec!["-i", "-ui", &uid_text, "-f", path, "-sc", "openat"]), ("aureport", vec!["--file"])] {
         let result =
-            Command::new(program).args(&args).arg("-if").arg(world.path("audit.log")).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output();
+            Command::new(program).args(&args).arg("-if").arg(site.path("audit.log")).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output();
         let Ok(result) = result else {
             println!("skipped: {program} is not installed");
             continue;
@@ -119,20 +119,20 @@ fn mount_audit_records_reads_by_user() {
     }
 }
 
-fn write_large_files(world: &TestSite) {
+fn write_large_files(site: &TestSite) {
     let mut state = 1u32;
     let mut draw = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 24) as u8
     };
     for number in 0..40 {
-        world.write(&format!("src/noise/{number}"), (0..60_000).map(|_| draw()).collect::<Vec<u8>>());
+        site.write(&format!("src/noise/{number}"), (0..60_000).map(|_| draw()).collect::<Vec<u8>>());
     }
 }
 
-fn make_altered_database(world: &TestSite) {
-    world.run_tool("cp", &["-a", "db", "liar"]);
-    for pack in fs::read_dir(world.path("liar/packs")).expect("packs").flatten() {
+fn make_altered_database(site: &TestSite) {
+    site.run_tool("cp", &["-a", "db", "liar"]);
+    for pack in fs::read_dir(site.path("liar/packs")).expect("packs").flatten() {
         if pack.file_name().to_string_lossy().starts_with("d-") {
             let mut bytes = fs::read(pack.path()).expect("a pack");
             bytes.iter_mut().skip(300).step_by(4096).for_each(|byte| *byte ^= 0x20);
@@ -143,13 +143,13 @@ fn make_altered_database(world: &TestSite) {
 
 #[test]
 fn lying_replica_is_recorded_even_if_another_has_good_data() {
-    let Some(world) = world(write_large_files) else { return };
-    make_altered_database(&world);
-    world.write("rules", "-a never,exit -S open,close,read,lookup,getattr,readdir\n");
-    let (liar, honest) = (world.serve_db("liar", 0), world.serve());
+    let Some(site) = site(write_large_files) else { return };
+    make_altered_database(&site);
+    site.write("rules", "-a never,exit -S open,close,read,lookup,getattr,readdir\n");
+    let (liar, honest) = (site.serve_db("liar", 0), site.serve());
     let options = ["--no-cache", "--audit", "trail", "--audit-rules", "rules", "--timeout", "5s", "--only-replicas", "--replica"];
-    let at = |who: &[&str]| Mount::new(&world, "mnt", &[&["--xattrs", "off"], &options[..], who, &[&world.name("")]].concat());
-    let lies = || search(&world, &["--class", "refusal", "--newest", "-n", "100000"]);
+    let at = |who: &[&str]| Mount::new(&site, "mnt", &[&["--xattrs", "off"], &options[..], who, &[&site.name("")]].concat());
+    let lies = || search(&site, &["--class", "refusal", "--newest", "-n", "100000"]);
 
     let alone = at(&[&liar.address]);
     assert_eq!(fs::read(alone.path("noise/7")).unwrap_err().raw_os_error(), Some(5));
@@ -157,7 +157,7 @@ fn lying_replica_is_recorded_even_if_another_has_good_data() {
     let found = lies();
     assert!(!found.is_empty() && found.iter().all(|one| one["event"]["action"] == "altered"), "{found:?}");
     assert_eq!((&found[0]["source"]["ip"], &found[0]["source"]["port"]), (&"127.0.0.1".into(), &liar.port().into()));
-    assert_eq!(found[0]["vouch"]["export"], format!("tree:{}", world.name("")));
+    assert_eq!(found[0]["vouch"]["export"], format!("tree:{}", site.name("")));
     assert!(found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("hash to")), "{found:?}");
 
     let before = found.len();
@@ -165,68 +165,68 @@ fn lying_replica_is_recorded_even_if_another_has_good_data() {
         let both = at(&[&liar.address, "--replica", &honest.address]);
         for number in 0..40 {
             let name = format!("noise/{number}");
-            assert!(fs::read(both.path(&name)).expect("healed") == fs::read(world.path(format!("src/{name}"))).expect("published"));
+            assert!(fs::read(both.path(&name)).expect("healed") == fs::read(site.path(format!("src/{name}"))).expect("published"));
         }
         assert_eq!(both.terminate(), Some(0));
         lies().len() > before
     });
     assert!(healed, "no lie was detected in 20 mounts");
-    assert!(search(&world, &["--class", "operation"]).is_empty(), "rules left all of them out");
-    verify(&world);
+    assert!(search(&site, &["--class", "operation"]).is_empty(), "rules left all of them out");
+    verify(&site);
 }
 
 #[test]
 fn rules_select_by_path_and_are_reloaded_by_sighup() {
-    let Some(world) = world(|_| {}) else { return };
-    let _replica = world.serve();
-    let point = world.path("mnt");
-    let watch = |name: &str| world.write("rules", format!("-w {}/{name} -p r -k {name}\n", point.display()));
-    let opened = |key: &str| search(&world, &["--key", key, "-S", "open"]).len();
-    let acts = || search(&world, &["--class", "administrative"]).len();
+    let Some(site) = site(|_| {}) else { return };
+    let _replica = site.serve();
+    let point = site.path("mnt");
+    let watch = |name: &str| site.write("rules", format!("-w {}/{name} -p r -k {name}\n", point.display()));
+    let opened = |key: &str| search(&site, &["--key", key, "-S", "open"]).len();
+    let acts = || search(&site, &["--class", "administrative"]).len();
     watch("dir");
-    let mounted = mount(&world, &["--audit-rules", "rules", "--audit-sync", "each"]);
+    let mounted = mount(&site, &["--audit-rules", "rules", "--audit-sync", "each"]);
     let read_both = || ["hello", "dir/numbers"].iter().for_each(|name| drop(fs::read(mounted.path(name)).expect("published")));
     read_both();
     assert!(eventually(WAIT_MAX, || opened("dir") == 1));
-    assert_eq!(search(&world, &["--path", point.join("hello").to_str().expect("UTF-8")]).len(), 0);
+    assert_eq!(search(&site, &["--path", point.join("hello").to_str().expect("UTF-8")]).len(), 0);
     let before = acts();
-    world.write("rules", "-w nowhere\n");
+    site.write("rules", "-w nowhere\n");
     mounted.signal("HUP");
     assert!(eventually(WAIT_MAX, || acts() == before + 1));
-    assert_eq!(actions(&search(&world, &["--class", "administrative"])).last(), Some(&"reload"));
+    assert_eq!(actions(&search(&site, &["--class", "administrative"])).last(), Some(&"reload"));
     read_both();
     assert!(eventually(WAIT_MAX, || opened("dir") == 2));
     watch("hello");
     mounted.signal("HUP");
     assert!(eventually(WAIT_MAX, || acts() == before + 2));
-    assert_eq!(actions(&search(&world, &["--class", "administrative"])).last(), Some(&"turned-down"));
+    assert_eq!(actions(&search(&site, &["--class", "administrative"])).last(), Some(&"turned-down"));
     read_both();
     assert!(eventually(WAIT_MAX, || opened("hello") == 1));
     assert_eq!(mounted.terminate(), Some(0));
     assert_eq!(opened("dir"), 2);
-    let turned_down = || actions(&search(&world, &["--class", "administrative"])).iter().filter(|act| **act == "turned-down").count();
+    let turned_down = || actions(&search(&site, &["--class", "administrative"])).iter().filter(|act| **act == "turned-down").count();
     for (sync, times) in [("each", 1), ("none", 2), ("none", 2)] {
-        assert_eq!(mount(&world, &["--audit-rules", "rules", "--audit-sync", sync]).terminate(), Some(0));
+        assert_eq!(mount(&site, &["--audit-rules", "rules", "--audit-sync", sync]).terminate(), Some(0));
         assert_eq!(turned_down(), times, "{sync}");
     }
-    verify(&world);
-    world.expect_err(3, ["mount", "--audit", "nowhere", &world.name(""), "mnt"], &["nowhere"]);
+    verify(&site);
+    site.expect_err(3, ["mount", "--audit", "nowhere", &site.name(""), "mnt"], &["nowhere"]);
 }
 
 #[test]
 fn every_open_is_recorded_when_the_mount_is_killed() {
-    let files = |world: &TestSite| {
+    let files = |site: &TestSite| {
         for number in 0..WORKERS * FILES {
-            world.write(&format!("src/many/{number}"), number.to_string());
+            site.write(&format!("src/many/{number}"), number.to_string());
         }
     };
-    let Some(world) = world(files) else { return };
-    let _replica = world.serve();
+    let Some(site) = site(files) else { return };
+    let _replica = site.serve();
     let (mut random, mut all) = (23u64, 0);
     for round in 0..KILLS {
-        let first = segments(&world.path("trail")).expect("the trail").last().map_or(1, |file| file.number);
-        let before = recorded_opens(&world.path("trail"), first);
-        let mounted = mount(&world, &["--audit-policy", "block", "--audit-sync", "each", "--audit-segment", "64K", "--audit-seal", "1s"]);
+        let first = segments(&site.path("trail")).expect("the trail").last().map_or(1, |file| file.number);
+        let before = recorded_opens(&site.path("trail"), first);
+        let mounted = mount(&site, &["--audit-policy", "block", "--audit-sync", "each", "--audit-segment", "64K", "--audit-seal", "1s"]);
         let (opened, ended): (Arc<Mutex<HashMap<PathBuf, usize>>>, Arc<AtomicBool>) = Default::default();
         let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
@@ -248,7 +248,7 @@ fn every_open_is_recorded_when_the_mount_is_killed() {
         mounted.kill();
         ended.store(true, Ordering::SeqCst);
         workers.into_iter().for_each(|worker| worker.join().expect("the worker does not panic"));
-        let after = recorded_opens(&world.path("trail"), first);
+        let after = recorded_opens(&site.path("trail"), first);
         for (path, count) in opened.lock().iter() {
             let count_of = |counts: &HashMap<PathBuf, usize>| counts.get(path).copied().unwrap_or(0);
             let recorded = count_of(&after) - count_of(&before);
@@ -256,8 +256,8 @@ fn every_open_is_recorded_when_the_mount_is_killed() {
             all += count;
         }
     }
-    assert_eq!(mount(&world, &[]).terminate(), Some(0));
-    verify(&world);
+    assert_eq!(mount(&site, &[]).terminate(), Some(0));
+    verify(&site);
     assert!(all as u64 >= KILLS);
     println!("{KILLS} kills, {all} opens acknowledged");
 }
@@ -282,10 +282,10 @@ fn recorded_opens(trail: &Path, first: u64) -> HashMap<PathBuf, usize> {
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    pub(crate) fn new(world: &TestSite, name: &str) -> Self {
-        fs::create_dir(world.path(name)).expect("new");
-        world.run_tool("mount", &["-t", "tmpfs", "-o", "size=2M", "tmpfs", name]);
-        SmallDisk(world.path(name))
+    pub(crate) fn new(site: &TestSite, name: &str) -> Self {
+        fs::create_dir(site.path(name)).expect("new");
+        site.run_tool("mount", &["-t", "tmpfs", "-o", "size=2M", "tmpfs", name]);
+        SmallDisk(site.path(name))
     }
 
     pub(crate) fn fill(&self) {
@@ -308,13 +308,13 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
         return;
     }
     for policy in ["count", "block", "halt"] {
-        let Some(world) = world(|_| {}) else { return };
-        let _replica = world.serve();
-        let disk = SmallDisk::new(&world, "disk");
-        world.run_ok(["audit", "keygen", "disk/trail"]);
-        let name = world.name("");
+        let Some(site) = site(|_| {}) else { return };
+        let _replica = site.serve();
+        let disk = SmallDisk::new(&site, "disk");
+        site.run_ok(["audit", "keygen", "disk/trail"]);
+        let name = site.name("");
         let args = ["--audit", "disk/trail", "--audit-sync", "each", "--audit-policy", policy, "--timeout", "2s", &name];
-        let mut mounted = Mount::new(&world, "mnt", &args);
+        let mut mounted = Mount::new(&site, "mnt", &args);
         let hello = mounted.path("hello");
         assert!(fs::read(&hello).is_ok());
         disk.fill();
@@ -327,10 +327,10 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
                 continue;
             }
         }
-        fs::remove_file(world.path("disk/filler")).expect("the filler exists");
+        fs::remove_file(site.path("disk/filler")).expect("the filler exists");
         assert!(eventually(WAIT_MAX, || fs::read(&hello).is_ok()), "{policy}: the mount does not continue");
         assert_eq!(mounted.terminate(), Some(0), "{policy}");
-        let opens: u64 = world
+        let opens: u64 = site
             .run_ok(["audit", "search", "disk/trail", "-S", "open", "--result", "success", "--count"])
             .trim()
             .parse()
@@ -341,15 +341,15 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
 
 #[test]
 fn export_records_lies_of_replicas() {
-    let world = TestSite::new();
-    write_large_files(&world);
-    world.publish();
-    make_altered_database(&world);
-    let liar = world.serve_db("liar", world.port);
-    world.run_ok(["audit", "keygen", "trail"]);
-    let source = format!("tree:{}", world.name(""));
+    let site = TestSite::new();
+    write_large_files(&site);
+    site.publish();
+    make_altered_database(&site);
+    let liar = site.serve_db("liar", site.port);
+    site.run_ok(["audit", "keygen", "trail"]);
+    let source = format!("tree:{}", site.name(""));
     let options = ["--options", "ro,insecure,no_root_squash", "--audit", "trail", "--audit-sync", "each"];
-    let mut export = Export::start(&world, &[&["--dir", &source], &options[..]].concat());
+    let mut export = Export::start(&site, &[&["--dir", &source], &options[..]].concat());
     let read = async {
         let client = connect(export.address, 1, "reader", 0).await?;
         let directory = client.walk(b"export/noise").await?;
@@ -360,7 +360,7 @@ fn export_records_lies_of_replicas() {
     let refused = runtime.block_on(read).is_err();
     export.terminate();
     assert!(refused, "altered data was accepted");
-    let found = search(&world, &["--class", "refusal"]);
+    let found = search(&site, &["--class", "refusal"]);
     assert!(!found.is_empty() && found.iter().all(|one| one["event"]["action"] == "altered"), "{found:?}");
     assert_eq!(found[0]["source"]["port"], liar.port());
     assert!(found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.starts_with(&source)), "{found:?}");

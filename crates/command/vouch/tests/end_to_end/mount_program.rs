@@ -8,9 +8,9 @@ fn trees_mount_by_mount_program_fstab_and_autofs() {
     if !fuse_is_available() || !is_available("root", is_root()) || !is_available("autofs", has_autofs) {
         return;
     }
-    let world = TestSite::published();
-    world.write("etc/vouch.toml", "");
-    let _replica = world.serve();
+    let site = TestSite::published();
+    site.write("etc/vouch.toml", "");
+    let _replica = site.serve();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let script = here.join("tests/end_to_end/mount_program.sh");
     let map = here.join("../../../packaging/autofs/auto.vouch");
@@ -18,9 +18,9 @@ fn trees_mount_by_mount_program_fstab_and_autofs() {
     command
         .args(["--kill-after", "5", "120", "unshare", "--mount", "--propagation", "private", "bash"])
         .arg(script)
-        .args([env!("CARGO_BIN_EXE_vouch"), &world.name("")])
+        .args([env!("CARGO_BIN_EXE_vouch"), &site.name("")])
         .arg(map);
-    command.current_dir(world.path("")).env("VOUCH_CONFIG", world.path("etc")).env("VOUCH_STATE", world.path("state")).env("LC_ALL", "C");
+    command.current_dir(site.path("")).env("VOUCH_CONFIG", site.path("etc")).env("VOUCH_STATE", site.path("state")).env("LC_ALL", "C");
     let output = command.output().expect("unshare(1)");
     let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}{failed}");

@@ -16,9 +16,9 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     if !is_available("/dev/fuse for everybody", is_open) {
         return;
     }
-    let (world, _replica) = TestSite::served();
-    let user = User::of(&world);
-    let (name, mnt) = (world.name(""), user.home.join("mnt"));
+    let (site, _replica) = TestSite::served();
+    let user = User::of(&site);
+    let (name, mnt) = (site.name(""), user.home.join("mnt"));
     fs::create_dir(&mnt).expect("new");
     user.owns(&mnt);
 
@@ -54,10 +54,10 @@ struct User {
 }
 
 impl User {
-    fn of(world: &TestSite) -> User {
-        let user = User { home: world.path("home") };
+    fn of(site: &TestSite) -> User {
+        let user = User { home: site.path("home") };
         fs::create_dir(&user.home).expect("new");
-        fs::set_permissions(world.path(""), fs::Permissions::from_mode(0o755)).expect("ours");
+        fs::set_permissions(site.path(""), fs::Permissions::from_mode(0o755)).expect("ours");
         fs::copy(env!("CARGO_BIN_EXE_vouch"), user.home.join("vouch")).expect("a copy");
         user.owns(&user.home);
         user

@@ -10,10 +10,10 @@ fn packages_install_mount_upgrade_and_purge_in_clean_roots() {
     if !fuse_is_available() || !is_available("root", is_root()) || !tools.iter().all(|tool| is_available(tool, has(tool))) {
         return;
     }
-    let (world, _replica) = TestSite::served();
+    let (site, _replica) = TestSite::served();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../script/test-packages");
     let mut command = Command::new("timeout");
-    command.args(["--kill-after", "5", "900"]).arg(script).args([env!("CARGO_BIN_EXE_vouch"), &world.name("")]);
+    command.args(["--kill-after", "5", "900"]).arg(script).args([env!("CARGO_BIN_EXE_vouch"), &site.name("")]);
     let output = command.output().expect("timeout(1)");
     let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}{failed}");

@@ -3,48 +3,48 @@ use crate::test_site::start;
 
 #[test]
 fn tagged_revisions_survive_keep_and_gc() {
-    let world = TestSite::new();
-    world.small_tree();
-    world.publish_with(&["--tag", "first"]);
+    let site = TestSite::new();
+    site.small_tree();
+    site.publish_with(&["--tag", "first"]);
     for round in 0..4 {
-        world.write("src/changing", format!("{round}").repeat(100_000));
-        world.publish_with(&["--keep", "2"]);
+        site.write("src/changing", format!("{round}").repeat(100_000));
+        site.publish_with(&["--keep", "2"]);
     }
     let revisions: Vec<serde_json::Value> =
-        world.run_ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        site.run_ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let numbers: Vec<u64> = revisions.iter().map(|row| row["revision"].as_u64().expect("a number")).collect();
     assert_eq!(numbers, [5, 4, 1]);
     assert_eq!(revisions[2]["tag"], "first");
-    world.run_ok(["gc", "--db", "db"]);
-    assert!(world.run_ok(["verify", "--db", "db"]).contains("sound"));
-    assert!(world.run_err(4, ["gc", "--db", "db", "--drop-tag", "no-such"]).contains("no kept revision"));
-    world.run_ok(["gc", "--db", "db", "--drop-tag", "first", "--keep", "1"]);
-    assert_eq!(world.run_ok(["log", "--db", "db", "--json"]).lines().count(), 1);
-    assert!(world.run_ok(["verify", "--db", "db"]).contains("sound"));
+    site.run_ok(["gc", "--db", "db"]);
+    assert!(site.run_ok(["verify", "--db", "db"]).contains("sound"));
+    assert!(site.run_err(4, ["gc", "--db", "db", "--drop-tag", "no-such"]).contains("no kept revision"));
+    site.run_ok(["gc", "--db", "db", "--drop-tag", "first", "--keep", "1"]);
+    assert_eq!(site.run_ok(["log", "--db", "db", "--json"]).lines().count(), 1);
+    assert!(site.run_ok(["verify", "--db", "db"]).contains("sound"));
 }
 
 #[test]
 fn killed_publication_leaves_the_old_revision_intact() {
-    let world = TestSite::published();
+    let site = TestSite::published();
     for n in 0..400u32 {
-        world.write(&format!("src/more/{n}"), n.to_le_bytes().repeat(20_000));
+        site.write(&format!("src/more/{n}"), n.to_le_bytes().repeat(20_000));
     }
     for wait_ms in [5, 20, 60, 150] {
-        let location = format!("127.0.0.1:{}", world.port);
+        let location = format!("127.0.0.1:{}", site.port);
         let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location];
-        let mut child = world.command(args).stdout(Stdio::null()).spawn().expect("the binary starts");
+        let mut child = site.command(args).stdout(Stdio::null()).spawn().expect("the binary starts");
         std::thread::sleep(Duration::from_millis(wait_ms));
         let _ = child.kill();
         let _ = child.wait();
-        assert!(world.run_ok(["verify", "--db", "db"]).contains("sound"));
+        assert!(site.run_ok(["verify", "--db", "db"]).contains("sound"));
     }
-    world.publish();
-    assert!(world.run_ok(["verify", "--db", "db"]).contains("sound"));
+    site.publish();
+    assert!(site.run_ok(["verify", "--db", "db"]).contains("sound"));
 }
 
 #[test]
 fn interrupted_publication_is_reported_and_resumed() {
-    let world = TestSite::new();
+    let site = TestSite::new();
     let mut noise = 1u64;
     for n in 0..3000u32 {
         let file: Vec<u8> = (0..5_000)
@@ -53,55 +53,55 @@ fn interrupted_publication_is_reported_and_resumed() {
                 (noise ^ noise >> 29).to_le_bytes()
             })
             .collect();
-        world.write(&format!("src/{n}"), file);
+        site.write(&format!("src/{n}"), file);
     }
-    let location = format!("127.0.0.1:{}", world.port);
+    let location = format!("127.0.0.1:{}", site.port);
     let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--threads", "1"];
-    let child = world.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    let has_pack = || std::fs::read_dir(world.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some());
+    let child = site.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let has_pack = || std::fs::read_dir(site.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some());
     assert!(eventually(Duration::from_secs(60), has_pack), "the publisher writes no data");
     signal("INT", child.id());
     let output = child.wait_with_output().expect("a child");
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(world.publish()["revision"], 1);
+    assert_eq!(site.publish()["revision"], 1);
 }
 
 #[test]
 fn damaged_index_is_found_and_rebuilt() {
-    let world = TestSite::published();
-    for segment in std::fs::read_dir(world.path("db/index")).expect("an index") {
+    let site = TestSite::published();
+    for segment in std::fs::read_dir(site.path("db/index")).expect("an index") {
         std::fs::write(segment.expect("an entry").path(), "rubbish").expect("ours");
     }
-    assert!(!world.run(["verify", "--db", "db"]).status.success());
-    assert!(world.run_ok(["gc", "--db", "db", "--repair"]).contains("index rebuilt"));
-    assert!(world.run_ok(["verify", "--db", "db"]).contains("sound"));
-    assert_eq!(world.publish()["revision"], 2);
+    assert!(!site.run(["verify", "--db", "db"]).status.success());
+    assert!(site.run_ok(["gc", "--db", "db", "--repair"]).contains("index rebuilt"));
+    assert!(site.run_ok(["verify", "--db", "db"]).contains("sound"));
+    assert_eq!(site.publish()["revision"], 2);
 }
 
 #[test]
 fn unpublishable_input_is_named_and_stops_the_publication() {
-    let world = TestSite::new();
-    world.small_tree();
-    let location = format!("127.0.0.1:{}", world.port);
-    world.expect_err(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location], &["db"]);
-    world.publish();
-    world.run_ok(["keygen", "--out", "other"]);
-    world.expect_err(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location], &["another tree"]);
-    std::fs::copy(world.path("other/signing.key"), world.path("keys/signing.key")).expect("a copy");
-    world.expect_err(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["is not the key of"]);
+    let site = TestSite::new();
+    site.small_tree();
+    let location = format!("127.0.0.1:{}", site.port);
+    site.expect_err(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location], &["db"]);
+    site.publish();
+    site.run_ok(["keygen", "--out", "other"]);
+    site.expect_err(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location], &["another tree"]);
+    std::fs::copy(site.path("other/signing.key"), site.path("keys/signing.key")).expect("a copy");
+    site.expect_err(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["is not the key of"]);
 }
 
 #[test]
 fn planted_links_do_not_lead_writes_out_of_the_database() {
-    let world = TestSite::published();
-    let location = format!("127.0.0.1:{}", world.port);
+    let site = TestSite::published();
+    let location = format!("127.0.0.1:{}", site.port);
     for planted in ["lock", "publisher/stat.redb"] {
-        let (victim, link) = (world.path(format!("victim-{}", planted.replace('/', "-"))), world.path("db").join(planted));
+        let (victim, link) = (site.path(format!("victim-{}", planted.replace('/', "-"))), site.path("db").join(planted));
         std::fs::write(&victim, "12345").expect("a file");
         std::fs::remove_file(&link).expect("the database has this file");
         std::os::unix::fs::symlink(&victim, &link).expect("a link");
-        world.write("src/hello", format!("changed while {planted} is a link\n"));
-        let output = world.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
+        site.write("src/hello", format!("changed while {planted} is a link\n"));
+        let output = site.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
         assert_eq!(std::fs::read(&victim).expect("the victim"), b"12345", "{planted}");
         assert_eq!(output.status.success(), planted != "lock", "{planted}: {}", String::from_utf8_lossy(&output.stderr));
         if planted == "lock" {
@@ -115,26 +115,26 @@ fn second_writer_gets_database_busy_error() {
     if !python_is_available() {
         return;
     }
-    let world = TestSite::published();
+    let site = TestSite::published();
     let hold = "import fcntl,sys,time\nf=open('db/lock','r+')\nfcntl.flock(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep(60)";
-    let _holder = start(std::process::Command::new("python3").args(["-c", hold]).current_dir(world.path("")));
-    let location = format!("127.0.0.1:{}", world.port);
-    world.expect_err(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["db"]);
+    let _holder = start(std::process::Command::new("python3").args(["-c", hold]).current_dir(site.path("")));
+    let location = format!("127.0.0.1:{}", site.port);
+    site.expect_err(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["db"]);
 }
 
 #[test]
 fn snapshot_is_published_instead_of_the_live_directory() {
-    let world = TestSite::new();
-    world.write("src/file", "live");
-    world.write("src/.snapshot/daily/file", "daily");
-    world.write("elsewhere/file", "elsewhere");
-    let publish = |from: &str| world.publish_with(&["--from-snapshot", from]);
+    let site = TestSite::new();
+    site.write("src/file", "live");
+    site.write("src/.snapshot/daily/file", "daily");
+    site.write("elsewhere/file", "elsewhere");
+    let publish = |from: &str| site.publish_with(&["--from-snapshot", from]);
     let report = publish("daily");
     assert_eq!((&report["snapshot"], &report["files"]), (&Value::from("daily"), &Value::from(1)));
-    let _replica = world.serve();
+    let _replica = site.serve();
     let shows = |content: &str| {
         // The replica sees a new revision after a moment.
-        let read = || world.run_ok(["cat", "--no-cache", &world.name("/file")]);
+        let read = || site.run_ok(["cat", "--no-cache", &site.name("/file")]);
         assert!(eventually(Duration::from_secs(60), || read() == content), "not {content:?} but {:?}", read());
     };
     shows("daily");
@@ -143,15 +143,15 @@ fn snapshot_is_published_instead_of_the_live_directory() {
     // It is unknown when the snapshot was taken, so none of its files is taken as unchanged.
     assert_eq!([&publish("daily")["files_read"], &publish("daily")["files_read"]], [1, 1]);
     shows("daily");
-    let location = format!("127.0.0.1:{}", world.port);
+    let location = format!("127.0.0.1:{}", site.port);
     let args = |db: &str, from: &str| {
         ["publish", "src", "--db", db, "--keys", "keys", "--location", &location, "--from-snapshot", from].map(str::to_owned)
     };
     for missing in ["none", "../elsewhere/none", "..", "."] {
-        world.expect_err(4, args("db", missing), &["no snapshot of src"]);
+        site.expect_err(4, args("db", missing), &["no snapshot of src"]);
     }
-    world.expect_err(3, args("src/db", "daily"), &["src/db"]);
-    world.expect_err(3, args("db", "new"), &["not the root of a btrfs subvolume", "--from-snapshot"]);
+    site.expect_err(3, args("src/db", "daily"), &["src/db"]);
+    site.expect_err(3, args("db", "new"), &["not the root of a btrfs subvolume", "--from-snapshot"]);
 }
 
 /// In a mount namespace of its own.
@@ -183,16 +183,16 @@ fn btrfs_snapshot_lives_as_long_as_the_publication() {
     if !is_available("root and btrfs-progs", is_root() && has("btrfs") && has("mkfs.btrfs")) {
         return;
     }
-    let world = TestSite::new();
+    let site = TestSite::new();
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-c", PUBLISH_SUBVOLUME]).current_dir(world.path(""));
+    command.args(["--mount", "--propagation", "private", "sh", "-c", PUBLISH_SUBVOLUME]).current_dir(site.path(""));
     let output = command.env("VOUCH", env!("CARGO_BIN_EXE_vouch")).env("VOUCH_CONFIG", "/dev/null").output().expect("unshare");
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("unknown filesystem type") {
         return println!("skipped: this kernel has no btrfs");
     }
     assert!(output.status.success(), "{errors}");
-    let [one, two, three] = ["one", "two", "three"].map(|name| world.json(name));
+    let [one, two, three] = ["one", "two", "three"].map(|name| site.json(name));
     assert!(one["snapshot"].as_str().expect("named").starts_with("made at "), "{one}");
     // The next snapshot has other device numbers and the same files.
     assert_eq!([&one["files_read"], &two["files_read"], &three["files_read"]], [1, 0, 1]);
@@ -202,49 +202,49 @@ fn btrfs_snapshot_lives_as_long_as_the_publication() {
 #[test]
 fn guards_and_dry_run_come_before_a_revision() {
     use std::os::unix::fs::PermissionsExt as _;
-    let world = TestSite::new();
-    world.small_tree();
-    (0..12).for_each(|n| world.write(&format!("src/more/{n}"), n.to_string()));
-    std::fs::set_permissions(world.path("src/hello"), std::fs::Permissions::from_mode(0o600)).expect("ours");
-    let location = format!("127.0.0.1:{}", world.port);
+    let site = TestSite::new();
+    site.small_tree();
+    (0..12).for_each(|n| site.write(&format!("src/more/{n}"), n.to_string()));
+    std::fs::set_permissions(site.path("src/hello"), std::fs::Permissions::from_mode(0o600)).expect("ours");
+    let location = format!("127.0.0.1:{}", site.port);
     let publish = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location];
     let with = |more: &[&'static str]| [&publish[..], more].concat();
-    assert!(world.run_ok(with(&["--dry-run", "--exclude", "hello"])).contains("1 until"));
-    assert!(!world.path("db").exists());
-    world.expect_err(3, publish, &["src/hello", "--private-files allow"]);
-    assert_eq!(world.publish_with(&["--private-files", "allow", "--message", "the first"])["private_files"], 1);
-    let warned = world.run(publish);
+    assert!(site.run_ok(with(&["--dry-run", "--exclude", "hello"])).contains("1 until"));
+    assert!(!site.path("db").exists());
+    site.expect_err(3, publish, &["src/hello", "--private-files allow"]);
+    assert_eq!(site.publish_with(&["--private-files", "allow", "--message", "the first"])["private_files"], 1);
+    let warned = site.run(publish);
     assert!(warned.status.success() && String::from_utf8_lossy(&warned.stderr).contains("src/hello"));
-    std::fs::rename(world.path("src"), world.path("away")).expect("ours");
-    std::fs::create_dir(world.path("src")).expect("a mount point without its disk");
-    world.expect_err(3, publish, &["are gone", "--max-delete 100%"]);
-    assert_eq!(world.publish_with(&["--max-delete", "100%"])["revision"], 3);
-    world.run_err(4, ["rollback", "--db", "db", "--keys", "keys", "--to", "9"]);
-    assert!(world.run_ok(["rollback", "--db", "db", "--keys", "keys", "--to", "2"]).contains("revision 4 has the content of revision 2"));
+    std::fs::rename(site.path("src"), site.path("away")).expect("ours");
+    std::fs::create_dir(site.path("src")).expect("a mount point without its disk");
+    site.expect_err(3, publish, &["are gone", "--max-delete 100%"]);
+    assert_eq!(site.publish_with(&["--max-delete", "100%"])["revision"], 3);
+    site.run_err(4, ["rollback", "--db", "db", "--keys", "keys", "--to", "9"]);
+    assert!(site.run_ok(["rollback", "--db", "db", "--keys", "keys", "--to", "2"]).contains("revision 4 has the content of revision 2"));
     assert!(
-        world.run_ok(["tag", "stable", "--db", "db", "--keys", "keys", "--revision", "1"]).contains("revision 6 has the newest content")
+        site.run_ok(["tag", "stable", "--db", "db", "--keys", "keys", "--revision", "1"]).contains("revision 6 has the newest content")
     );
-    let log = world.run_ok(["log", "--db", "db"]);
+    let log = site.run_ok(["log", "--db", "db"]);
     assert!(log.contains("the first") && log.contains("stable") && log.contains("rollback to revision 2"), "{log}");
-    let _replica = world.serve();
-    assert_eq!(world.run_ok(["cat", "--tag", "stable", &world.name("/hello")]), "hello world\n");
-    assert_eq!(world.run_ok(["cat", &world.name("/more/7")]), "7");
-    assert!(world.run_ok(["ls", "-a", &world.name("")]).contains("hello"));
-    assert!(world.run_ok(["log", &world.name("")]).contains("rollback to revision 2"));
-    world.run_ok(["gc", "--db", "db", "--keep-daily", "1"]);
-    assert_eq!(world.run_ok(["log", "--db", "db", "--json"]).lines().count(), 2);
-    assert_eq!(world.run_ok(["version"]), world.run_ok(["--version"]));
+    let _replica = site.serve();
+    assert_eq!(site.run_ok(["cat", "--tag", "stable", &site.name("/hello")]), "hello world\n");
+    assert_eq!(site.run_ok(["cat", &site.name("/more/7")]), "7");
+    assert!(site.run_ok(["ls", "-a", &site.name("")]).contains("hello"));
+    assert!(site.run_ok(["log", &site.name("")]).contains("rollback to revision 2"));
+    site.run_ok(["gc", "--db", "db", "--keep-daily", "1"]);
+    assert_eq!(site.run_ok(["log", "--db", "db", "--json"]).lines().count(), 2);
+    assert_eq!(site.run_ok(["version"]), site.run_ok(["--version"]));
 }
 
 #[test]
 fn validity_that_the_certificate_cuts_is_said() {
-    let world = TestSite::published();
-    let location = format!("127.0.0.1:{}", world.port);
-    let output = world.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--duration", "400d"]);
+    let site = TestSite::published();
+    let location = format!("127.0.0.1:{}", site.port);
+    let output = site.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--duration", "400d"]);
     let (text, warning) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("certificate ends") && warning.contains("certify"), "{text}{warning}");
     let ends: Vec<serde_json::Value> =
-        world.run_ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        site.run_ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let end = ends[0]["end"].as_str().expect("a time");
     assert!(text.contains(end), "{end} {text}");
 }
@@ -254,8 +254,8 @@ fn full_disk_gets_back_what_was_stored() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let world = TestSite::with_directories(&["disk"]);
-    world.run_tool("mount", &["-t", "tmpfs", "-o", "size=6m", "tmpfs", "disk"]);
+    let site = TestSite::with_directories(&["disk"]);
+    site.run_tool("mount", &["-t", "tmpfs", "-o", "size=6m", "tmpfs", "disk"]);
     let mut noise = 1u64;
     let content: Vec<u8> = (0..1_500_000)
         .flat_map(|_| {
@@ -263,18 +263,18 @@ fn full_disk_gets_back_what_was_stored() {
             (noise ^ noise >> 29).to_le_bytes()
         })
         .collect();
-    world.write("src/large", &content);
-    world.write("small/file", "small");
-    let location = format!("127.0.0.1:{}", world.port);
-    let publish = |source: &str| world.run(["publish", source, "--db", "disk/db", "--keys", "keys", "--location", &location]);
+    site.write("src/large", &content);
+    site.write("small/file", "small");
+    let location = format!("127.0.0.1:{}", site.port);
+    let publish = |source: &str| site.run(["publish", source, "--db", "disk/db", "--keys", "keys", "--location", &location]);
     let full = publish("src");
-    let used = rustix::fs::statvfs(world.path("disk")).map(|stat| stat.f_blocks - stat.f_bfree);
+    let used = rustix::fs::statvfs(site.path("disk")).map(|stat| stat.f_blocks - stat.f_bfree);
     let small = publish("small");
-    world.publish();
-    let _replica = world.serve();
-    let pulled = world.run(["pull", &world.name(""), "--db", "disk/mirror"]);
-    let used_by_pull = rustix::fs::statvfs(world.path("disk")).map(|stat| stat.f_blocks - stat.f_bfree);
-    world.run_tool("umount", &["disk"]);
+    site.publish();
+    let _replica = site.serve();
+    let pulled = site.run(["pull", &site.name(""), "--db", "disk/mirror"]);
+    let used_by_pull = rustix::fs::statvfs(site.path("disk")).map(|stat| stat.f_blocks - stat.f_bfree);
+    site.run_tool("umount", &["disk"]);
     assert_eq!((full.status.code(), pulled.status.code()), (Some(7), Some(7)));
     assert!(small.status.success(), "{}", String::from_utf8_lossy(&small.stderr));
     assert!(used.is_ok_and(|pages| pages < 100) && used_by_pull.is_ok_and(|pages| pages < 200), "{used:?} {used_by_pull:?}");

@@ -2,65 +2,65 @@ use crate::prelude::*;
 
 #[test]
 fn lying_replica_is_detected_and_another_is_used() {
-    let world = TestSite::published();
-    copy(&world.path("db"), &world.path("liar"));
-    let flipped = flip_data(&world.path("liar/packs"));
+    let site = TestSite::published();
+    copy(&site.path("db"), &site.path("liar"));
+    let flipped = flip_data(&site.path("liar/packs"));
     assert!(flipped > 0);
-    let honest = world.serve();
-    let liar = world.serve_db("liar", 0);
-    let expected = fs::read_to_string(world.path("src/dir/numbers")).expect("text");
+    let honest = site.serve();
+    let liar = site.serve_db("liar", 0);
+    let expected = fs::read_to_string(site.path("src/dir/numbers")).expect("text");
     for order in [[&liar.address, &honest.address], [&honest.address, &liar.address]] {
-        let name = world.name("/dir/numbers");
+        let name = site.name("/dir/numbers");
         let args = ["cat", "--no-cache", "--only-replicas", "--replica", order[0], "--replica", order[1], &name];
-        assert_eq!(world.run_ok(args), expected);
+        assert_eq!(site.run_ok(args), expected);
     }
-    let name = world.name("/dir/numbers");
-    let output = world.run(["cat", "--no-cache", "--timeout", "1h", "--only-replicas", "--replica", &liar.address, &name]);
+    let name = site.name("/dir/numbers");
+    let output = site.run(["cat", "--no-cache", "--timeout", "1h", "--only-replicas", "--replica", &liar.address, &name]);
     let output_text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(5) && output_text.contains("no replica can be trusted"), "{output_text}");
     assert!(expected.as_bytes().starts_with(&output.stdout));
-    assert_eq!(world.run(["verify", "--db", "liar"]).status.code(), Some(1));
+    assert_eq!(site.run(["verify", "--db", "liar"]).status.code(), Some(1));
 }
 
 #[test]
 fn revision_older_than_one_seen_is_refused() {
-    let world = TestSite::published();
-    read_second_revision(&world);
-    let stale = world.serve_db("old", 0);
-    let name = world.name("/hello");
+    let site = TestSite::published();
+    read_second_revision(&site);
+    let stale = site.serve_db("old", 0);
+    let name = site.name("/hello");
     let args = ["cat", "--timeout", "5s", "--only-replicas", "--replica", &stale.address, &name];
     // A background thread writes the cache, and a short command may end before it.
     assert!(eventually(Duration::from_secs(60), || {
-        let current = world.serve();
-        assert_eq!(world.run_ok(["cat", &name]), "second\n");
+        let current = site.serve();
+        assert_eq!(site.run_ok(["cat", &name]), "second\n");
         drop(current);
-        world.run(args).stdout == b"second\n"
+        site.run(args).stdout == b"second\n"
     }));
-    let output = world.run([&args[..], &["--no-cache"]].concat());
+    let output = site.run([&args[..], &["--no-cache"]].concat());
     let output_text = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.code() == Some(5) && output.stdout.is_empty() && output_text.contains("offers the old revision 1"),
         "{output_text}"
     );
-    assert_eq!(String::from_utf8_lossy(&as_a_new_client(&world, &args).stdout), "hello world\n");
+    assert_eq!(String::from_utf8_lossy(&as_a_new_client(&site, &args).stdout), "hello world\n");
 }
 
 #[test]
 fn expired_revision_is_refused() {
-    let world = TestSite::new();
-    world.small_tree();
-    world.publish_with(&["--duration", "1s"]);
-    let _replica = world.serve();
+    let site = TestSite::new();
+    site.small_tree();
+    site.publish_with(&["--duration", "1s"]);
+    let _replica = site.serve();
     std::thread::sleep(Duration::from_millis(2100));
-    let output_text = refusal_output(&world, &["cat", "--timeout", "5s", &world.name("/hello")]);
+    let output_text = refusal_output(&site, &["cat", "--timeout", "5s", &site.name("/hello")]);
     assert_eq!(output_text.matches("valid until 20").count(), 1, "{output_text}");
     assert!(output_text.contains(" ago; the publisher must publish again"), "{output_text}");
-    let output_text = refusal_output(&world, &["pull", "--timeout", "5s", &world.name(""), "--db", "mirror"]);
+    let output_text = refusal_output(&site, &["pull", "--timeout", "5s", &site.name(""), "--db", "mirror"]);
     assert_eq!(output_text.matches("valid until 20").count(), 1, "{output_text}");
 }
 
-fn refusal_output(world: &TestSite, args: &[&str]) -> String {
-    let output = world.run(args);
+fn refusal_output(site: &TestSite, args: &[&str]) -> String {
+    let output = site.run(args);
     let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(5), "{output_text}");
     output_text
@@ -68,11 +68,11 @@ fn refusal_output(world: &TestSite, args: &[&str]) -> String {
 
 #[test]
 fn revocation_without_a_reason_is_reported_once() {
-    let world = TestSite::published();
-    world.run_ok(["revoke", "keys", "--reason", "", "--out", "revocation", "--db", "db"]);
-    let _replica = world.serve();
-    for args in [&["cat", &world.name("/hello")][..], &["pull", &world.name(""), "--db", "mirror"]] {
-        let output_text = refusal_output(&world, args);
+    let site = TestSite::published();
+    site.run_ok(["revoke", "keys", "--reason", "", "--out", "revocation", "--db", "db"]);
+    let _replica = site.serve();
+    for args in [&["cat", &site.name("/hello")][..], &["pull", &site.name(""), "--db", "mirror"]] {
+        let output_text = refusal_output(&site, args);
         assert_eq!(output_text.matches("was revoked, without a reason; ask the publisher").count(), 1, "{output_text}");
         assert_eq!(output_text.lines().count(), 1, "{output_text}");
     }
@@ -80,47 +80,47 @@ fn revocation_without_a_reason_is_reported_once() {
 
 #[test]
 fn revocation_from_any_source_is_honoured() {
-    let (world, _replica) = TestSite::served();
-    world.run_ok(["cat", &world.name("/hello")]);
-    world.run_ok(["revoke", "keys", "--reason", "a test of it", "--out", "revocation"]);
-    fs::create_dir(world.path("statements")).expect("new");
-    let hostid = world.run_ok(["name", "keys"]);
+    let (site, _replica) = TestSite::served();
+    site.run_ok(["cat", &site.name("/hello")]);
+    site.run_ok(["revoke", "keys", "--reason", "a test of it", "--out", "revocation"]);
+    fs::create_dir(site.path("statements")).expect("new");
+    let hostid = site.run_ok(["name", "keys"]);
     for file in [format!("{}.revoked", hostid.trim()), "revocation-of-tools".to_owned()] {
-        fs::copy(world.path("revocation"), world.path("statements").join(&file)).expect("a copy");
-        let mut fresh = world.command(["cat", "--statements", "statements", &world.name("/hello")]);
-        let output = fresh.env("VOUCH_STATE", world.path(format!("state-{}", file.len()))).output().expect("the binary starts");
+        fs::copy(site.path("revocation"), site.path("statements").join(&file)).expect("a copy");
+        let mut fresh = site.command(["cat", "--statements", "statements", &site.name("/hello")]);
+        let output = fresh.env("VOUCH_STATE", site.path(format!("state-{}", file.len()))).output().expect("the binary starts");
         let output_text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(5) && output_text.contains("a test of it"), "{file}: {output_text}");
-        fs::remove_file(world.path("statements").join(&file)).expect("was there");
+        fs::remove_file(site.path("statements").join(&file)).expect("was there");
     }
-    fs::write(world.path("statements").join(hostid.trim()), "cut short").expect("a file");
+    fs::write(site.path("statements").join(hostid.trim()), "cut short").expect("a file");
     for dir in ["statements", "no-such-directory", "revocation"] {
-        let output = world.run(["cat", "--statements", dir, &world.name("/hello")]);
+        let output = site.run(["cat", "--statements", dir, &site.name("/hello")]);
         assert_eq!(output.status.code(), Some(3), "{dir}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    world.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
-    assert!(eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5)));
+    site.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
+    assert!(eventually(Duration::from_secs(10), || site.run(["cat", &site.name("/hello")]).status.code() == Some(5)));
 }
 
 #[test]
 fn mirror_forwards_revocation_that_it_finds_while_pulling() {
     for was_forwarded in [false, true] {
-        let (world, _replica) = TestSite::served();
-        world.run_ok(["pull", &world.name(""), "--db", "mirror"]);
+        let (site, _replica) = TestSite::served();
+        site.run_ok(["pull", &site.name(""), "--db", "mirror"]);
         let pull_fails = |words: &str| {
-            let output = world.run(["pull", &world.name(""), "--db", "mirror"]);
+            let output = site.run(["pull", &site.name(""), "--db", "mirror"]);
             output.status.code() == Some(5) && String::from_utf8_lossy(&output.stderr).contains(words)
         };
         if was_forwarded {
-            world.run_ok(["keygen", "--out", "new-keys"]);
-            let new_name = world.run_ok(["name", "new-keys", "--location", "127.0.0.1:1"]);
-            world.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
+            site.run_ok(["keygen", "--out", "new-keys"]);
+            let new_name = site.run_ok(["name", "new-keys", "--location", "127.0.0.1:1"]);
+            site.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
             assert!(eventually(Duration::from_secs(10), || pull_fails("moved")));
         }
-        world.run_ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
+        site.run_ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
         assert!(eventually(Duration::from_secs(10), || pull_fails("handed on")), "forwarded before: {was_forwarded}");
-        let mirror = world.serve_db("mirror", 0);
-        let output = as_a_new_client(&world, &["cat", "--only-replicas", "--replica", &mirror.address, &world.name("/hello")]);
+        let mirror = site.serve_db("mirror", 0);
+        let output = as_a_new_client(&site, &["cat", "--only-replicas", "--replica", &mirror.address, &site.name("/hello")]);
         let output_text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(5) && output_text.contains("handed on"), "{was_forwarded}: {output_text}");
     }
@@ -128,55 +128,55 @@ fn mirror_forwards_revocation_that_it_finds_while_pulling() {
 
 #[test]
 fn published_tree_may_list_revocations_of_others() {
-    let (world, lists) = (TestSite::new(), TestSite::new());
-    world.small_tree();
-    world.publish();
-    let _replica = world.serve();
-    world.run_ok(["revoke", "keys", "--reason", "as listed", "--out", "revocation"]);
-    let hostid = world.run_ok(["name", "keys"]);
+    let (site, lists) = (TestSite::new(), TestSite::new());
+    site.small_tree();
+    site.publish();
+    let _replica = site.serve();
+    site.run_ok(["revoke", "keys", "--reason", "as listed", "--out", "revocation"]);
+    let hostid = site.run_ok(["name", "keys"]);
     lists.small_tree();
     fs::create_dir(lists.path("src/revoked")).expect("new");
-    fs::copy(world.path("revocation"), lists.path("src/revoked").join(hostid.trim())).expect("a copy");
+    fs::copy(site.path("revocation"), lists.path("src/revoked").join(hostid.trim())).expect("a copy");
     lists.publish();
     let _listing = lists.serve();
-    world.run_ok(["cat", &world.name("/hello")]);
-    world.expect_err(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")], &["as listed"]);
-    world.run_err(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &world.name("/hello")]);
-    world.run_err(3, ["cat", "--statement-tree", &lists.name("/hello"), &world.name("/hello")]);
+    site.run_ok(["cat", &site.name("/hello")]);
+    site.expect_err(5, ["cat", "--statement-tree", &lists.name("/revoked"), &site.name("/hello")], &["as listed"]);
+    site.run_err(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &site.name("/hello")]);
+    site.run_err(3, ["cat", "--statement-tree", &lists.name("/hello"), &site.name("/hello")]);
 }
 
 #[test]
 fn forwarding_pointer_leads_to_the_new_name() {
-    let world = TestSite::published();
-    world.run_ok(["keygen", "--out", "new-keys"]);
-    let location = format!("127.0.0.1:{}", world.port);
-    world.write("src/hello", "at the new place\n");
-    world.run_ok(["publish", "src", "--db", "new-db", "--keys", "new-keys", "--location", &location]);
-    let new_name = world.run_ok(["name", "new-keys", "--location", &location]);
-    world.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
-    let _replica = start_listener(&mut world.command(["serve", "--db", "db", "--db", "new-db", "--listen", &location]));
-    let followed = world.run(["cat", &world.name("/hello")]);
-    let refused = world.run(["cat", "--refuse-forwarding", &world.name("/hello")]);
-    world.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
-    world.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
-    let revoked = eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5));
+    let site = TestSite::published();
+    site.run_ok(["keygen", "--out", "new-keys"]);
+    let location = format!("127.0.0.1:{}", site.port);
+    site.write("src/hello", "at the new place\n");
+    site.run_ok(["publish", "src", "--db", "new-db", "--keys", "new-keys", "--location", &location]);
+    let new_name = site.run_ok(["name", "new-keys", "--location", &location]);
+    site.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
+    let _replica = start_listener(&mut site.command(["serve", "--db", "db", "--db", "new-db", "--listen", &location]));
+    let followed = site.run(["cat", &site.name("/hello")]);
+    let refused = site.run(["cat", "--refuse-forwarding", &site.name("/hello")]);
+    site.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
+    site.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
+    let revoked = eventually(Duration::from_secs(10), || site.run(["cat", &site.name("/hello")]).status.code() == Some(5));
     assert_eq!(String::from_utf8_lossy(&followed.stdout), "at the new place\n", "{}", String::from_utf8_lossy(&followed.stderr));
     assert_eq!(refused.status.code(), Some(5));
     assert!(revoked, "a revocation outranks the pointer that came before it");
-    assert!(world.run_err(5, ["cat", "--timeout", "5s", &world.name("/hello")]).contains("stolen"));
+    assert!(site.run_err(5, ["cat", "--timeout", "5s", &site.name("/hello")]).contains("stolen"));
 }
 
 #[test]
 fn corrupted_seen_file_admits_no_older_revision() {
-    let world = TestSite::published();
-    read_second_revision(&world);
-    let hostid = world.run_ok(["name", "keys"]);
-    let state = world.path("state-of-this-test");
+    let site = TestSite::published();
+    read_second_revision(&site);
+    let hostid = site.run_ok(["name", "keys"]);
+    let state = site.path("state-of-this-test");
     fs::create_dir(&state).expect("new");
-    let command = |args: &[&str]| world.command(args).env("VOUCH_STATE", &state).output().expect("the binary starts");
-    let _stale = world.serve_db("old", world.port);
+    let command = |args: &[&str]| site.command(args).env("VOUCH_STATE", &state).output().expect("the binary starts");
+    let _stale = site.serve_db("old", site.port);
     fs::write(state.join(hostid.trim()), b"VOUCHSEE and then nothing that fits").expect("written");
-    let output = command(&["cat", "--no-cache", &world.name("/hello")]);
+    let output = command(&["cat", "--no-cache", &site.name("/hello")]);
     let output_text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(7) && output.stdout.is_empty() && output_text.contains("move it away"), "{output_text}");
     assert!(fs::read(state.join(hostid.trim())).expect("still there").starts_with(b"VOUCHSEE and then"), "the damaged file was replaced");
@@ -184,40 +184,40 @@ fn corrupted_seen_file_admits_no_older_revision() {
 
 #[test]
 fn new_signing_key_voids_the_old_one() {
-    let world = TestSite::published();
-    copy(&world.path("db"), &world.path("thief-db"));
-    world.run_ok(["certify", "keys"]);
-    world.publish();
+    let site = TestSite::published();
+    copy(&site.path("db"), &site.path("thief-db"));
+    site.run_ok(["certify", "keys"]);
+    site.publish();
     {
-        let _replica = world.serve();
-        world.run_ok(["cat", &world.name("/hello")]);
+        let _replica = site.serve();
+        site.run_ok(["cat", &site.name("/hello")]);
     }
-    fs::create_dir(world.path("stolen")).expect("new");
+    fs::create_dir(site.path("stolen")).expect("new");
     for (from, to) in [("signing-1.key", "signing.key"), ("signing-1.cert", "signing.cert")] {
-        fs::copy(world.path("keys").join(from), world.path("stolen").join(to)).expect("a copy");
+        fs::copy(site.path("keys").join(from), site.path("stolen").join(to)).expect("a copy");
     }
-    world.write("src/hello", "forged\n");
-    let location = format!("127.0.0.1:{}", world.port);
+    site.write("src/hello", "forged\n");
+    let location = format!("127.0.0.1:{}", site.port);
     for _ in 0..3 {
-        world.run_ok(["publish", "src", "--db", "thief-db", "--keys", "stolen", "--location", &location]);
+        site.run_ok(["publish", "src", "--db", "thief-db", "--keys", "stolen", "--location", &location]);
     }
-    let _thief = world.serve_db("thief-db", world.port);
-    let output = world.run(["cat", "--timeout", "5s", &world.name("/hello")]);
+    let _thief = site.serve_db("thief-db", site.port);
+    let output = site.run(["cat", "--timeout", "5s", &site.name("/hello")]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello world\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("certificate"));
 }
 
-fn read_second_revision(world: &TestSite) {
-    copy(&world.path("db"), &world.path("old"));
-    world.write("src/hello", "second\n");
-    world.publish();
-    let _current = world.serve();
-    assert_eq!(world.run_ok(["cat", &world.name("/hello")]), "second\n");
+fn read_second_revision(site: &TestSite) {
+    copy(&site.path("db"), &site.path("old"));
+    site.write("src/hello", "second\n");
+    site.publish();
+    let _current = site.serve();
+    assert_eq!(site.run_ok(["cat", &site.name("/hello")]), "second\n");
 }
 
-fn as_a_new_client(world: &TestSite, args: &[&str]) -> Output {
-    let mut fresh = world.command(args);
-    fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
+fn as_a_new_client(site: &TestSite, args: &[&str]) -> Output {
+    let mut fresh = site.command(args);
+    fresh.env("VOUCH_STATE", site.path("other-state")).env("VOUCH_CACHE", site.path("other-cache"));
     fresh.output().expect("the binary starts")
 }
 

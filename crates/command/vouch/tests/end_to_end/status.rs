@@ -8,7 +8,7 @@ use crate::test_site::Replica;
 struct Machine {
     mount: Option<Mount>,
     replica: Replica,
-    world: TestSite,
+    site: TestSite,
 }
 
 impl Machine {
@@ -16,23 +16,23 @@ impl Machine {
         if !fuse_is_available() {
             return None;
         }
-        let mut world = TestSite::new();
-        world.environment.push(("VOUCH_RUNTIME_DIR", world.path("run").display().to_string()));
-        tree(&world);
-        world.publish();
-        let replica = world.serve();
-        let mount = Mount::new(&world, "mnt", &[mount_args, &[&world.name("")]].concat());
-        Some(Machine { mount: Some(mount), replica, world })
+        let mut site = TestSite::new();
+        site.environment.push(("VOUCH_RUNTIME_DIR", site.path("run").display().to_string()));
+        tree(&site);
+        site.publish();
+        let replica = site.serve();
+        let mount = Mount::new(&site, "mnt", &[mount_args, &[&site.name("")]].concat());
+        Some(Machine { mount: Some(mount), replica, site })
     }
 
     fn status(&self) -> Value {
-        serde_json::from_str(&self.world.run_ok(["status", "--json"])).expect("JSON")
+        serde_json::from_str(&self.site.run_ok(["status", "--json"])).expect("JSON")
     }
 
     fn socket(&self, kind: &str) -> PathBuf {
         let of_kind = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&format!("{kind}-")));
         let find = || {
-            let entries = std::fs::read_dir(self.world.path("run")).expect("a directory");
+            let entries = std::fs::read_dir(self.site.path("run")).expect("a directory");
             entries.map(|entry| entry.expect("an entry").path()).find(of_kind)
         };
         assert!(eventually(Duration::from_secs(10), || find().is_some()), "no socket of {kind}");
@@ -44,24 +44,24 @@ fn of_kind<'a>(status: &'a Value, kind: &str) -> &'a Value {
     status["daemons"].as_array().expect("an array").iter().find(|daemon| daemon["kind"] == kind).expect("a daemon of this kind")
 }
 
-fn start_export(world: &TestSite) -> Export {
-    std::fs::create_dir_all(world.path("data")).expect("a directory");
-    let export = Export::start(world, &["--dir", "data"]);
-    assert!(eventually(Duration::from_secs(20), || world.run(["export", "status"]).status.success()));
+fn start_export(site: &TestSite) -> Export {
+    std::fs::create_dir_all(site.path("data")).expect("a directory");
+    let export = Export::start(site, &["--dir", "data"]);
+    assert!(eventually(Duration::from_secs(20), || site.run(["export", "status"]).status.success()));
     export
 }
 
 #[test]
 fn status_shows_all_daemons_of_the_machine() {
     let Some(mut machine) = Machine::start(TestSite::small_tree, &["--timeout", "3s", "--refresh", "1s"]) else { return };
-    let mut export = start_export(&machine.world);
-    let gateway = Gateway::start(&machine.world, &[]);
+    let mut export = start_export(&machine.site);
+    let gateway = Gateway::start(&machine.site, &[]);
     assert_eq!(gateway.get("/hello").text(), "hello world\n");
-    let numbers = std::fs::read(machine.world.path("mnt/dir/numbers")).expect("verified bytes");
+    let numbers = std::fs::read(machine.site.path("mnt/dir/numbers")).expect("verified bytes");
     let status = machine.status();
     let mount = of_kind(&status, "mount");
     let tree = &mount["detail"]["trees"][0];
-    assert_eq!(tree["name"], machine.world.name(""));
+    assert_eq!(tree["name"], machine.site.name(""));
     assert_eq!((&tree["revision"], &tree["served"]), (&1.into(), &true.into()));
     assert!(tree["network_bytes"].as_u64().is_some_and(|sent| sent > 0 && sent < 2 * numbers.len() as u64), "{tree}");
     let replica = &tree["replicas"][0];
@@ -75,14 +75,14 @@ fn status_shows_all_daemons_of_the_machine() {
     let served = &of_kind(&status, "gateway")["detail"];
     assert_eq!((&served["state"], &served["revision"], &served["good_replicas"]), (&"fresh".into(), &1.into(), &1.into()), "{served}");
     assert!(served["sent_bytes"].as_u64().is_some_and(|sent| sent >= 12), "{served}");
-    let text = machine.world.run_ok(["status"]);
+    let text = machine.site.run_ok(["status"]);
     let headings = ["MOUNTS", "REPLICAS OF MOUNTS", "CACHES", "SERVED TREES", "GATEWAYS", "EXPORTS"];
     for expected in headings.into_iter().chain([&*machine.replica.address, &gateway.address, "1 of 1", "/export"]) {
         assert!(text.contains(expected), "{expected} is missing in {text}");
     }
     machine.replica.kill();
     assert!(eventually(Duration::from_secs(30), || {
-        let text = machine.world.run_ok(["status"]);
+        let text = machine.site.run_ok(["status"]);
         text.contains("WARNINGS AND ERRORS OF THE LAST HOUR") && text.contains("replica failed")
     }));
     export.terminate();
@@ -95,13 +95,13 @@ fn status_sockets_are_private_and_dead_mounts_are_named() {
     let socket = machine.socket("mount");
     assert_eq!(std::fs::metadata(&socket).expect("a socket").permissions().mode() & 0o777, 0o600);
     machine.mount.take().expect("mounted").kill();
-    let point = machine.world.path("mnt");
+    let point = machine.site.path("mnt");
     assert!(eventually(Duration::from_secs(10), || {
         let status = machine.status();
         status["mounts_without_status"].as_array().expect("an array").iter().any(|path| *path == *point.to_string_lossy())
     }));
-    assert!(machine.world.run_ok(["status"]).contains("no status: the process ended"));
-    let _next = Mount::new(&machine.world, "mnt", &[&machine.world.name("")]);
+    assert!(machine.site.run_ok(["status"]).contains("no status: the process ended"));
+    let _next = Mount::new(&machine.site, "mnt", &[&machine.site.name("")]);
     assert!(eventually(Duration::from_secs(10), || !socket.exists()));
 }
 
@@ -112,12 +112,12 @@ fn metrics_of_all_daemons_follow_the_conventions_of_prometheus() {
         return;
     }
     let Some(machine) = Machine::start(TestSite::small_tree, &[]) else { return };
-    let _export = start_export(&machine.world);
-    let _gateway = Gateway::start(&machine.world, &[]);
-    std::fs::read(machine.world.path("mnt/hello")).expect("verified bytes");
+    let _export = start_export(&machine.site);
+    let _gateway = Gateway::start(&machine.site, &[]);
+    std::fs::read(machine.site.path("mnt/hello")).expect("verified bytes");
     let mut names = std::collections::BTreeSet::new();
     for kind in ["mount", "serve", "gateway", "export"] {
-        let metrics = machine.world.run_ok(["status", "--metrics", &machine.socket(kind).display().to_string()]);
+        let metrics = machine.site.run_ok(["status", "--metrics", &machine.socket(kind).display().to_string()]);
         let mut check = Command::new("promtool")
             .args(["check", "metrics"])
             .stdin(Stdio::piped())
@@ -164,38 +164,38 @@ fn attributes_tell_about_a_file_and_are_not_copied() {
     if !is_available("getfattr and rsync", tools) {
         return;
     }
-    let with_attribute = |world: &TestSite| {
-        world.small_tree();
-        world.run_tool("setfattr", &["-n", "user.own", "-v", "kept", "src/hello"]);
-        world.run_tool("setfattr", &["-n", "user.vouch.verified", "-v", "forged", "src/hello"]);
+    let with_attribute = |site: &TestSite| {
+        site.small_tree();
+        site.run_tool("setfattr", &["-n", "user.own", "-v", "kept", "src/hello"]);
+        site.run_tool("setfattr", &["-n", "user.vouch.verified", "-v", "forged", "src/hello"]);
     };
     for tree in [TestSite::small_tree as fn(&TestSite), with_attribute] {
         let Some(machine) = Machine::start(tree, &[]) else { return };
-        let world = &machine.world;
-        let own = std::fs::read(world.path("src/dir/numbers")).expect("a file").len();
+        let site = &machine.site;
+        let own = std::fs::read(site.path("src/dir/numbers")).expect("a file").len();
         let value = |name: &str, file: &str| {
             let output = Command::new("getfattr")
                 .args(["--only-values", "-n", &format!("user.vouch.{name}"), file])
-                .current_dir(world.path("mnt"))
+                .current_dir(site.path("mnt"))
                 .output();
             let output = output.expect("getfattr");
             output.status.success().then(|| String::from_utf8(output.stdout).expect("text"))
         };
         let begun = value("cached", "dir/numbers").expect("an attribute of a file that nobody has read");
         assert!(begun.ends_with(&format!("/{own}")) && begun != format!("{own}/{own}"), "{begun}");
-        std::fs::read(world.path("mnt/dir/numbers")).expect("verified bytes");
+        std::fs::read(site.path("mnt/dir/numbers")).expect("verified bytes");
         assert_eq!(value("cached", "dir/numbers"), Some(format!("{own}/{own}")));
         assert_eq!(value("revision", "hello").as_deref(), Some("1"));
-        assert_eq!(value("tree", "dir"), Some(world.name("")));
+        assert_eq!(value("tree", "dir"), Some(site.name("")));
         assert_eq!(value("replica", "hello").as_ref(), Some(&machine.replica.address));
         assert_eq!(value("handle", "hello").as_deref(), Some("inline"));
         assert!(value("handle", "dir/numbers").is_some_and(|handle| handle.len() > 30));
         assert!(value("verified", "hello").is_some_and(|text| text.starts_with("yes, valid until 20")));
         assert_eq!(value("unknown", "hello"), None);
-        world.run_tool("cp", &["-a", "mnt", "copied"]);
-        world.run_tool("rsync", &["-aX", "mnt/", "synced"]);
+        site.run_tool("cp", &["-a", "mnt", "copied"]);
+        site.run_tool("rsync", &["-aX", "mnt/", "synced"]);
         for copy in ["mnt/hello", "copied/hello", "synced/hello"] {
-            let output = Command::new("getfattr").args(["-d", copy]).current_dir(world.path("")).output().expect("getfattr");
+            let output = Command::new("getfattr").args(["-d", copy]).current_dir(site.path("")).output().expect("getfattr");
             assert!(!String::from_utf8_lossy(&output.stdout).contains("user.vouch"), "{copy}");
         }
     }

@@ -24,15 +24,15 @@ pub(crate) struct TestSite {
 
 impl TestSite {
     pub(crate) fn new() -> TestSite {
-        let world = TestSite { dir: tempfile::tempdir().expect("a temporary directory"), port: free_port(), environment: Vec::new() };
-        world.run_ok(["keygen", "--out", "keys"]);
-        world
+        let site = TestSite { dir: tempfile::tempdir().expect("a temporary directory"), port: free_port(), environment: Vec::new() };
+        site.run_ok(["keygen", "--out", "keys"]);
+        site
     }
 
     pub(crate) fn with_directories(names: &[&str]) -> TestSite {
-        let world = TestSite::new();
-        names.iter().for_each(|name| std::fs::create_dir(world.path(name)).expect("a directory"));
-        world
+        let site = TestSite::new();
+        names.iter().for_each(|name| std::fs::create_dir(site.path(name)).expect("a directory"));
+        site
     }
 
     /// Of heads, which do not create it.
@@ -41,16 +41,16 @@ impl TestSite {
     }
 
     pub(crate) fn published() -> TestSite {
-        let world = TestSite::new();
-        world.small_tree();
-        world.publish();
-        world
+        let site = TestSite::new();
+        site.small_tree();
+        site.publish();
+        site
     }
 
     pub(crate) fn served() -> (TestSite, Replica) {
-        let world = TestSite::published();
-        let replica = world.serve();
-        (world, replica)
+        let site = TestSite::published();
+        let replica = site.serve();
+        (site, replica)
     }
 
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -59,7 +59,7 @@ impl TestSite {
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path(name);
-        std::fs::create_dir_all(path.parent().expect("a name within the world")).expect("directories");
+        std::fs::create_dir_all(path.parent().expect("a name within the site")).expect("directories");
         std::fs::write(path, content).expect("a file");
     }
 
@@ -195,11 +195,11 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    pub(crate) fn start(world: &TestSite, args: &[&str]) -> Export {
+    pub(crate) fn start(site: &TestSite, args: &[&str]) -> Export {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let listen = address.to_string();
         let fixed = ["export", "--state", "exporting", "--lease", "5", "--listen", &listen];
-        Export::spawn(&mut world.command([&fixed, args].concat()), address)
+        Export::spawn(&mut site.command([&fixed, args].concat()), address)
     }
 
     pub(crate) fn spawn(command: &mut Command, address: SocketAddr) -> Export {
@@ -250,7 +250,7 @@ impl Replica {
 pub(crate) struct Mounted {
     pub(crate) mount: Mount,
     pub(crate) replica: Replica,
-    pub(crate) world: TestSite,
+    pub(crate) site: TestSite,
 }
 
 impl Mounted {
@@ -262,12 +262,12 @@ impl Mounted {
         if !fuse_is_available() {
             return None;
         }
-        let world = TestSite::new();
-        make(&world);
-        world.publish_with(publish_args);
-        let replica = world.serve();
-        let mount = Mount::new(&world, "mnt", &[mount_args, &[&world.name("")]].concat());
-        Some(Mounted { mount, replica, world })
+        let site = TestSite::new();
+        make(&site);
+        site.publish_with(publish_args);
+        let replica = site.serve();
+        let mount = Mount::new(&site, "mnt", &[mount_args, &[&site.name("")]].concat());
+        Some(Mounted { mount, replica, site })
     }
 }
 
@@ -277,11 +277,11 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    pub(crate) fn new(world: &TestSite, point: &str, args: &[&str]) -> Mount {
-        let point = world.path(point);
+    pub(crate) fn new(site: &TestSite, point: &str, args: &[&str]) -> Mount {
+        let point = site.path(point);
         let made = std::fs::create_dir_all(&point);
         assert!(made.as_ref().err().is_none_or(|error| error.kind() == std::io::ErrorKind::AlreadyExists), "{made:?}");
-        let mut command = world.command([&["mount"], args].concat());
+        let mut command = site.command([&["mount"], args].concat());
         // A process group of its own, so that Ctrl-C reaches only the test.
         let mut child = command.arg(&point).stdout(Stdio::piped()).process_group(0).spawn().expect("the binary starts");
         let mut line = String::new();

@@ -11,13 +11,13 @@ use crate::prelude::*;
 
 #[test]
 fn replaced_mount_serves_compiler_program_and_open_files() {
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &[], programs) else { return };
+    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&[], &[], programs) else { return };
     let supervisor_sees = |mount: &Mount| mount.worker().expect("a worker");
-    let work = Workload::start(&world, &mount);
+    let work = Workload::start(&site, &mount);
     let mut pauses = Vec::new();
     for round in 0..replacements() {
         let before = supervisor_sees(&mount);
-        let answer = world.run_ok(["upgrade", "mnt"]);
+        let answer = site.run_ok(["upgrade", "mnt"]);
         let pause_ms = answer.split("waited ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).expect("a pause");
         pauses.push(Duration::from_secs_f64(pause_ms / 1000.0));
         assert!(eventually(WAIT_MAX, || mount.worker().is_some_and(|now| now != before)), "round {round}: the same worker");
@@ -26,13 +26,13 @@ fn replaced_mount_serves_compiler_program_and_open_files() {
     work.end();
     report("replacements of the mount's process", pauses);
     assert_eq!(mount.terminate(), Some(0));
-    assert_eq!(fs::read_dir(world.path("mnt")).expect("the bare mount point").count(), 0);
+    assert_eq!(fs::read_dir(site.path("mnt")).expect("the bare mount point").count(), 0);
 }
 
 #[test]
 fn killed_mount_is_taken_up_under_open_files() {
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&[], &[], programs) else { return };
-    let work = Workload::start(&world, &mount);
+    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&[], &[], programs) else { return };
+    let work = Workload::start(&site, &mount);
     let mut pauses = Vec::new();
     for round in 0..replacements() {
         let before = mount.worker().expect("a worker");
@@ -50,9 +50,9 @@ fn killed_mount_is_taken_up_under_open_files() {
 
 #[test]
 fn new_revision_reaches_files_after_a_replacement() {
-    let Some(Mounted { world, mount, replica: _replica }) = Mounted::with_tree(&["--refresh", "1s"], &[], |world| {
-        programs(world);
-        world.write("src/doomed", "doomed\n");
+    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&["--refresh", "1s"], &[], |site| {
+        programs(site);
+        site.write("src/doomed", "doomed\n");
     }) else {
         return;
     };
@@ -60,12 +60,12 @@ fn new_revision_reaches_files_after_a_replacement() {
     let inode = held.metadata().expect("metadata").ino();
     assert!(fs::metadata(mount.path("later")).is_err(), "the kernel caches a missing name");
     assert_eq!(fs::read_to_string(mount.path("doomed")).expect("published"), "doomed\n");
-    world.run_ok(["upgrade", "mnt"]);
+    site.run_ok(["upgrade", "mnt"]);
     signal("KILL", mount.worker().expect("a worker"));
-    world.write("src/later", "later\n");
-    fs::remove_file(world.path("src/doomed")).expect("the file exists");
-    world.write("src/large", large(7));
-    world.publish();
+    site.write("src/later", "later\n");
+    fs::remove_file(site.path("src/doomed")).expect("the file exists");
+    site.write("src/large", large(7));
+    site.publish();
     assert!(eventually(WAIT_MAX, || fs::read_to_string(mount.path("later")).is_ok_and(|text| text == "later\n")));
     assert!(eventually(WAIT_MAX, || fs::metadata(mount.path("doomed")).is_err()));
     assert!(eventually(WAIT_MAX, || fs::read(mount.path("large")).is_ok_and(|bytes| bytes == large(7))));
@@ -80,18 +80,18 @@ fn killed_mount_is_taken_up_despite_faulty_configuration() {
     if !fuse_is_available() {
         return;
     }
-    let mut world = TestSite::published();
-    world.write("etc/vouch.toml", format!("[tree.tools]\nname = \"{}\"\n", world.name("")));
-    world.environment.push(("VOUCH_CONFIG", world.path("etc").to_string_lossy().into_owned()));
-    let _replica = world.serve();
-    let mount = Mount::new(&world, "mnt", &["tools"]);
-    world.write("etc/conf.d/other.toml", "[serve]\nlisetn = 1\n");
+    let mut site = TestSite::published();
+    site.write("etc/vouch.toml", format!("[tree.tools]\nname = \"{}\"\n", site.name("")));
+    site.environment.push(("VOUCH_CONFIG", site.path("etc").to_string_lossy().into_owned()));
+    let _replica = site.serve();
+    let mount = Mount::new(&site, "mnt", &["tools"]);
+    site.write("etc/conf.d/other.toml", "[serve]\nlisetn = 1\n");
     let before = mount.worker().expect("a worker");
     signal("KILL", before);
     assert_eq!(fs::read_to_string(mount.path("hello")).expect("served again"), "hello world\n");
     assert_ne!(mount.worker().expect("another worker"), before);
     // An upgrade reads the files, and its refusal has the reason.
-    assert!(world.run_err(7, ["--config", "/dev/null", "upgrade", "mnt"]).contains("lisetn"));
+    assert!(site.run_err(7, ["--config", "/dev/null", "upgrade", "mnt"]).contains("lisetn"));
     assert_eq!(fs::read_to_string(mount.path("link")).expect("served on").lines().count(), 50_000);
 }
 
@@ -109,15 +109,15 @@ fn large(seed: u8) -> Vec<u8> {
     (0..3u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed).collect()
 }
 
-fn programs(world: &TestSite) {
-    world.small_tree();
-    world.write("src/large", large(0));
+fn programs(site: &TestSite) {
+    site.small_tree();
+    site.write("src/large", large(0));
     let mut all = String::new();
     for n in 0..60 {
-        world.write(&format!("src/include/h{n}.h"), format!("static inline int f{n}(int x) {{ return x * {n} + 1; }}\n"));
+        site.write(&format!("src/include/h{n}.h"), format!("static inline int f{n}(int x) {{ return x * {n} + 1; }}\n"));
         all.push_str(&format!("#include \"h{n}.h\"\n"));
     }
-    world.write("src/code.c", format!("{all}int all(int x) {{ return f0(x) + f59(x); }}\n"));
+    site.write("src/code.c", format!("{all}int all(int x) {{ return f0(x) + f59(x); }}\n"));
     let table: Vec<String> = (0..200_000u32).map(|n| n.wrapping_mul(2_654_435_761).to_string()).collect();
     let source = format!(
         "#include <stdio.h>\n#include <unistd.h>\nstatic const unsigned t[] = {{{}}};\nint main(int c, char **v) {{\n\
@@ -126,9 +126,9 @@ fn programs(world: &TestSite) {
          if (c > 1) return 0;\nif (printf(\"%lu\\n\", round) < 0 || fflush(stdout)) return 0;\nusleep(20000);\n}}\n}}\n",
         table.join(",")
     );
-    world.write("program.c", source);
-    fs::create_dir_all(world.path("src/bin")).expect("a directory");
-    world.run_tool("cc", &["-O1", "-o", "src/bin/program", "program.c"]);
+    site.write("program.c", source);
+    fs::create_dir_all(site.path("src/bin")).expect("a directory");
+    site.run_tool("cc", &["-O1", "-o", "src/bin/program", "program.c"]);
 }
 
 struct Workload {
@@ -140,7 +140,7 @@ struct Workload {
 }
 
 impl Workload {
-    fn start(world: &TestSite, mount: &Mount) -> Self {
+    fn start(site: &TestSite, mount: &Mount) -> Self {
         let mut program = Command::new(mount.path("bin/program")).stdout(Stdio::piped()).spawn().expect("a program of the tree");
         let lines = BufReader::new(program.stdout.take().expect("piped")).lines();
         let mut work = Self { ended: Arc::default(), failures: Arc::default(), rounds: Vec::new(), threads: Vec::new(), program };
@@ -151,7 +151,7 @@ impl Workload {
                 ticks.fetch_add(1, Ordering::SeqCst);
             }
         }));
-        let (source, point) = (world.path("src"), mount.path(""));
+        let (source, point) = (site.path("src"), mount.path(""));
         let numbers = Arc::new(fs::read(source.join("dir/numbers")).expect("the source"));
         let large = Arc::new(large(0));
         for (name, content) in [("dir/numbers", numbers), ("large", large)] {
@@ -189,7 +189,7 @@ impl Workload {
             }
             if names(&compared.join("include"))? == names(&at.join("include"))? { Ok(()) } else { Err("another listing".into()) }
         });
-        let (out, at) = (world.path("out"), point.clone());
+        let (out, at) = (site.path("out"), point.clone());
         fs::create_dir_all(&out).expect("a directory");
         work.repeat("compiler", move || compile(&at, &out));
         work.repeat("program", move || match Command::new(point.join("bin/program")).arg("once").status() {

@@ -24,7 +24,7 @@ fn reads_arrive_at_both_heads_and_survive_the_death_of_one() {
         if newer && !crate::tls::has_tlshd() {
             continue;
         }
-        let world = tree();
+        let site = tree();
         let addresses = [network.address.clone(), network.add_address()];
         let addresses = addresses.map(|address| SocketAddr::new(address.parse().expect("an address"), free_port()));
         let pages = [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
@@ -32,7 +32,7 @@ fn reads_arrive_at_both_heads_and_survive_the_death_of_one() {
         let mut heads: Vec<_> = (0..2)
             .map(|at| {
                 let page = pages[at].to_string();
-                head(&world, &format!("head-{at}"), addresses[at], &options, &["--metrics", &page])
+                head(&site, &format!("head-{at}"), addresses[at], &options, &["--metrics", &page])
             })
             .collect();
         let listener = TcpListener::bind((network.address.as_str(), 0)).expect("a free port");

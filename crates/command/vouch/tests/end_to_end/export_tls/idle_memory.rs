@@ -9,16 +9,16 @@ const COUNT: usize = 300;
 #[test]
 fn idle_connection_costs_less_than_40_kib() {
     let count = std::env::var("VOUCH_IDLE_CONNECTIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(COUNT);
-    let (world, authority) = site();
-    authority.issue(&world, "node", Holder::default());
-    let export = TlsExport::start(&world, "xprtsec=none", &["--tls-client-ca", "ca.pem"]);
+    let (site, authority) = site();
+    authority.issue(&site, "node", Holder::default());
+    let export = TlsExport::start(&site, "xprtsec=none", &["--tls-client-ca", "ca.pem"]);
     raise_descriptor_limit();
     block_on(async {
-        let client = export.connect(&world, Some("node"), 1, 0).await.expect("a client over TLS");
+        let client = export.connect(&site, Some("node"), 1, 0).await.expect("a client over TLS");
         write_and_read(&client, b"file").await;
         client.close().await.expect("closed");
     });
-    let over_tls = measure(&export, count, |host| over_mutual_tls(&world, export.address, host));
+    let over_tls = measure(&export, count, |host| over_mutual_tls(&site, export.address, host));
     let clear = measure(&export, count, |host| {
         let mut stream = socket(export.address, host);
         stream.write_all(&call(1, 0, Flavor::NONE)).expect("sent");
@@ -39,8 +39,8 @@ fn measure<C>(export: &TlsExport, count: usize, connect: impl Fn(u8) -> C) -> us
     grown / count
 }
 
-fn over_mutual_tls(world: &TestSite, address: SocketAddr, host: u8) -> StreamOwned<ClientConnection, TcpStream> {
-    let files = ClientFiles { authorities: world.path("ca.pem"), certificate: Some((world.path("node.pem"), world.path("node.key"))) };
+fn over_mutual_tls(site: &TestSite, address: SocketAddr, host: u8) -> StreamOwned<ClientConnection, TcpStream> {
+    let files = ClientFiles { authorities: site.path("ca.pem"), certificate: Some((site.path("node.pem"), site.path("node.key"))) };
     let name = ServerName::try_from("127.0.0.1").expect("an address");
     let connection = ClientConnection::new(client_config(&files).expect("files of this test"), name).expect("a configuration");
     let mut stream = StreamOwned::new(connection, probed(address, host));

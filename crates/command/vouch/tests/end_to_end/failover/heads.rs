@@ -11,7 +11,7 @@ pub(super) const PORT: u16 = 20490;
 pub(super) const NAMES: [&str; 2] = ["a", "b"];
 
 pub(super) struct Heads {
-    world: Arc<TestSite>,
+    site: Arc<TestSite>,
     network: Network,
     options: Vec<String>,
     /// Else keepalived does.
@@ -38,11 +38,11 @@ pub(super) struct Active {
 }
 
 impl Heads {
-    pub(super) fn start(world: Arc<TestSite>, network: Network, options: Vec<String>, moves_address: bool) -> Arc<Heads> {
+    pub(super) fn start(site: Arc<TestSite>, network: Network, options: Vec<String>, moves_address: bool) -> Arc<Heads> {
         let address = format!("{ADDRESS}:{PORT}").parse().expect("an address");
         let service = Arc::new(Service { address, epoch: AtomicU64::new(0) });
         let (running, stop) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Heads { world, network, options, moves_address, running, service, stop })
+        Arc::new(Heads { site, network, options, moves_address, running, service, stop })
     }
 
     /// Until [`Self::stop`].
@@ -79,22 +79,22 @@ impl Heads {
         let listen = format!("{ADDRESS}:{PORT}");
         let fixed = ["export", "--dir", "data", "--options", "rw,insecure,no_root_squash", "--state", "shared", "--shared-state"];
         let fixed = [&fixed[..], &["--head", name, "--listen", &listen, "--lease", "60"]].concat();
-        let vouch = self.world.command(fixed.into_iter().chain(self.options.iter().map(String::as_str)));
+        let vouch = self.site.command(fixed.into_iter().chain(self.options.iter().map(String::as_str)));
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.network.heads[head]]).arg(vouch.get_program()).args(vouch.get_args());
-        command.envs(vouch.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(self.world.path(""));
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.world.path(format!("log-{name}"))).expect("a log");
+        command.envs(vouch.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(self.site.path(""));
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.site.path(format!("log-{name}"))).expect("a log");
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("ip(8)");
-        fs::write(self.world.path(format!("pid-{name}")), child.id().to_string()).expect("a file");
+        fs::write(self.site.path(format!("pid-{name}")), child.id().to_string()).expect("a file");
         running[head] = Some(KillOnDrop(child));
     }
 
     /// What the lease says.
     pub(super) fn active(&self) -> Option<Active> {
-        let entries = fs::read_dir(self.world.path("shared/lease")).ok()?;
+        let entries = fs::read_dir(self.site.path("shared/lease")).ok()?;
         let number = |name: &std::ffi::OsStr| name.to_str()?.strip_prefix("epoch-")?.parse().ok();
         let epoch: u64 = entries.filter_map(|entry| number(&entry.ok()?.file_name())).max()?;
-        let record = fs::read_to_string(self.world.path(format!("shared/lease/epoch-{epoch}"))).ok()?;
+        let record = fs::read_to_string(self.site.path(format!("shared/lease/epoch-{epoch}"))).ok()?;
         let head = NAMES.iter().position(|name| record.contains(&format!("\nhead {name}\n")))?;
         record.contains("\ntenure active\n").then_some(Active { head, epoch })
     }
@@ -128,7 +128,7 @@ impl Heads {
 
     pub(super) fn logs(&self) -> String {
         NAMES
-            .map(|name| format!("head {name}:\n{}", fs::read_to_string(self.world.path(format!("log-{name}"))).unwrap_or_default()))
+            .map(|name| format!("head {name}:\n{}", fs::read_to_string(self.site.path(format!("log-{name}"))).unwrap_or_default()))
             .concat()
     }
 

@@ -17,10 +17,10 @@ impl Keepalived {
             .is_ok_and(|status| status.success())
     }
 
-    pub(super) fn start(world: &TestSite, network: &Network, head: usize) -> Keepalived {
+    pub(super) fn start(site: &TestSite, network: &Network, head: usize) -> Keepalived {
         let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/failover/keepalived.conf");
         let example = fs::read_to_string(example).expect("an example");
-        let state = format!("--state {} --head {}", world.path("shared").display(), NAMES[head]);
+        let state = format!("--state {} --head {}", site.path("shared").display(), NAMES[head]);
         let changes = [
             ("/usr/bin/vouch", env!("CARGO_BIN_EXE_vouch")),
             ("--state /shared/vouch/export", &state),
@@ -32,7 +32,7 @@ impl Keepalived {
             assert!(text.contains(from), "the example has no {from:?}");
             text.replace(from, to)
         });
-        let file = |kind: &str| world.path(format!("keepalived-{}-{kind}", NAMES[head]));
+        let file = |kind: &str| site.path(format!("keepalived-{}-{kind}", NAMES[head]));
         fs::write(file("conf"), text).expect("a file");
         let log = fs::File::create(file("log")).expect("a file");
         let mut command = Command::new("ip");

@@ -44,13 +44,13 @@ impl Share {
 #[test]
 fn clients_reclaim_all_opens_and_locks_within_one_grace_period() {
     let total: usize = std::env::var("VOUCH_TEST_RECLAIMS").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
-    let (world, share) = (TestSite::with_directories(&["data"]), Share::of_each_client(total));
-    world.state_directory("shared");
+    let (site, share) = (TestSite::with_directories(&["data"]), Share::of_each_client(total));
+    site.state_directory("shared");
     for number in 0..CLIENTS * share.files {
-        world.write(&format!("data/f{number}"), "x");
+        site.write(&format!("data/f{number}"), "x");
     }
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let first = head(&world, "a", address);
+    let first = head(&site, "a", address);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let holders = runtime.block_on(async {
         let tasks: Vec<_> = (0..CLIENTS).map(|number| tokio::spawn(hold(address, number, share))).collect();
@@ -61,7 +61,7 @@ fn clients_reclaim_all_opens_and_locks_within_one_grace_period() {
         holders
     });
     drop(first);
-    let _second = head(&world, "b", address);
+    let _second = head(&site, "b", address);
     let (took, reclaimed) = runtime.block_on(reclaim_all(address, holders, share));
     assert_eq!(reclaimed, CLIENTS * (share.files + share.locks));
     println!(
@@ -91,11 +91,11 @@ async fn reclaim_all(address: SocketAddr, holders: Vec<Holder>, share: Share) ->
     (took, reclaimed)
 }
 
-fn head(world: &TestSite, name: &str, address: SocketAddr) -> Export {
+fn head(site: &TestSite, name: &str, address: SocketAddr) -> Export {
     let (listen, lease) = (address.to_string(), LEASE.as_secs().to_string());
     let fixed = ["export", "--dir", "data", "--options", "rw,insecure,no_root_squash", "--state", "shared", "--shared-state"];
     let more = ["--head", name, "--state-lease", "5s", "--listen", &listen, "--lease", &lease];
-    Export::spawn(&mut world.command([&fixed[..], &more].concat()), address)
+    Export::spawn(&mut site.command([&fixed[..], &more].concat()), address)
 }
 
 async fn connect(address: SocketAddr, number: usize) -> Result<Client, Error> {

@@ -13,8 +13,8 @@ pub(super) struct Injected {
     pub(super) at: Instant,
 }
 
-pub(super) fn print_and_assert(world: &TestSite, workers: &[Worker], ledger: &Ledger, injected: &[Injected], set_up: &str) {
-    let (data, audited) = (world.path("data"), AuditedOperations::read(&world.path("trail")));
+pub(super) fn print_and_assert(site: &TestSite, workers: &[Worker], ledger: &Ledger, injected: &[Injected], set_up: &str) {
+    let (data, audited) = (site.path("data"), AuditedOperations::read(&site.path("trail")));
     let mut all = Missing { changes: ledger.lost_increments(&data), audit_records: 0 };
     for of_worker in workers.iter().map(|worker| missing(worker.number, worker.acknowledged, &data, &audited)) {
         all.changes += of_worker.changes;
