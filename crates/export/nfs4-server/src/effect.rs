@@ -6,25 +6,13 @@ use std::sync::Arc;
 use crate::Job;
 use crate::access::network::Network;
 use crate::callback_target::{CallbackContext, CallbackId, CallbackTo, ConnectionId};
+use crate::state::effect::ClientEnd;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreachable {
     Peer,
     /// The RPCSEC_GSS context has ended.
     Context,
-}
-
-/// Why a client lost its state or its record, or got none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientEnd {
-    /// The lease had ended, and another client wanted the state, or the client stayed away too long.
-    Expired { silent_ms: u64 },
-    /// The record made room for those of other clients.
-    Evicted,
-    /// There is no room for the record of a new client.
-    TableFull,
-    /// A new list of exports, or the end of a file system, took its access away.
-    AccessLost { ended: usize },
 }
 
 pub enum Effect {

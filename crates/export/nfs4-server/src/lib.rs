@@ -44,7 +44,7 @@ pub use compound::progress::{BlockedOn, Progress};
 pub use compound::run::Compound;
 pub use config::Config;
 pub use connection::Connection;
-pub use effect::{ClientEnd, Effect, Recovered, Unreachable};
+pub use effect::{Effect, Recovered, Unreachable};
 pub use export::{
     ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Location, Locations, Squash, SquashWho,
 };
@@ -57,6 +57,7 @@ pub use request::{Reply, Request};
 pub use server::export_change::Replaced;
 pub use server::status::{ClientReport, ErrorReport, StatusReport};
 pub use server::{Server, Tick};
+pub use state::ClientEnd;
 pub use state::{ClientPrincipal, Family, Loss, Network, RecoveryRecord, Totals as StateTotals};
 pub use time::Now;
 pub use transport::{ClientCertificate, TlsPeer, Transport};

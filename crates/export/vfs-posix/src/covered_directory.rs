@@ -12,6 +12,7 @@ use vouch_vfs::{Access, Attributes, Blocking, DirectoryEntry, Error, FileId, Fil
 
 use crate::errno::OrError;
 use crate::export::Inner;
+use crate::handle::Covered;
 use crate::node::Node;
 use crate::resolve::open_within;
 use crate::{attributes, handle, identity, mount_crossing};
@@ -69,13 +70,6 @@ impl CoveredIndex {
 const DIRECTORIES_MAX: usize = 256;
 /// Minimum age of the last change: longer than any clock tick.
 const SETTLED_S: i64 = 2;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Covered {
-    pub(crate) directory: FileId,
-    pub(crate) inode: u64,
-    pub(crate) file_type: FileType,
-}
 
 impl Inner {
     /// Without a call that reads a disk.

@@ -13,9 +13,9 @@ use vouch_vfs::{
 
 use crate::attributes::stat;
 use crate::c_name::CName;
-use crate::covered_directory::Covered;
 use crate::errno::{OrError, error};
 use crate::export::{Inner, PosixFs};
+use crate::handle::Covered;
 use crate::journal::Journal;
 use crate::mount::Mount;
 use crate::node::Node;

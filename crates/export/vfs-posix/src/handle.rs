@@ -17,7 +17,6 @@
 
 use vouch_vfs::{FILE_ID_LEN_MAX, FileId, FileType, Home, SystemId};
 
-use crate::covered_directory::Covered;
 use crate::ffi::KernelHandle;
 
 const ON_ROOT: u8 = 1;
@@ -27,6 +26,14 @@ const COVERED: u8 = 4;
 pub(crate) const SNAPSHOT_LIST: u8 = 5;
 pub(crate) const IN_SNAPSHOT: u8 = 6;
 pub(crate) const SNAPSHOT_ENTRY: u8 = 7;
+
+/// A directory below a mount point that is not crossed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Covered {
+    pub(crate) directory: FileId,
+    pub(crate) inode: u64,
+    pub(crate) file_type: FileType,
+}
 
 pub(crate) enum Identity {
     Handle(Option<u64>, KernelHandle),

@@ -6,8 +6,20 @@ use vouch_nfs4::{SessionId, SlotId, SlotSeq, StateSeq, Stateid, Status, Time};
 
 use super::id::FileKey;
 use crate::access::network::Network;
-use crate::effect::ClientEnd;
 use crate::{CallbackContext, CallbackId, CallbackTo};
+
+/// Why a client lost its state or its record, or got none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientEnd {
+    /// The lease had ended, and another client wanted the state, or the client stayed away too long.
+    Expired { silent_ms: u64 },
+    /// The record made room for those of other clients.
+    Evicted,
+    /// There is no room for the record of a new client.
+    TableFull,
+    /// A new list of exports, or the end of a file system, took its access away.
+    AccessLost { ended: usize },
+}
 
 #[derive(Debug)]
 pub(crate) enum StateEffect<F> {

@@ -8,7 +8,7 @@ use super::effect::{Loss, StateEffect};
 use super::id::{ClientKey, FileKey, StateKey};
 use super::slab::Ended;
 use super::tables::State;
-use crate::effect::ClientEnd;
+use crate::state::effect::ClientEnd;
 use crate::state::stateid::entry::{Kind, Terms};
 use crate::{ConnectionId, ExportId};
 

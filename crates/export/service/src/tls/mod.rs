@@ -2,12 +2,14 @@
 //! time when other clients wait. Sealing happens under the lock of a connection's output.
 
 pub(crate) mod certificate_map;
+mod error;
 mod handshake;
 mod kernel;
 mod output;
 mod service;
 
-pub use service::{TlsConfig, TlsServiceError};
+pub use error::TlsServiceError;
+pub use service::TlsConfig;
 
 pub(crate) use handshake::{HandshakeEnd, PeerTls};
 pub(crate) use output::TlsOutput;

@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::{Mutex, RwLock};
 use vouch_daemon::rate_limit::Throttle;
 use vouch_nfs4_server::ClientCertificate;
-use vouch_rpc_tls::credentials::{CredentialError, ServerCredentials, ServerFiles};
+use vouch_rpc_tls::credentials::{ServerCredentials, ServerFiles};
 use vouch_rpc_tls::{CertificateDer, PeerCertificate};
 
 use super::certificate_map::{CertificateMap, Holder};
+use super::error::TlsServiceError;
 use crate::clock;
 use crate::exports::list_check::CheckedTls;
 use crate::limits::{HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX};
@@ -25,14 +26,6 @@ pub struct TlsConfig {
     pub certificate_map: Option<PathBuf>,
     /// The kernel seals, where it can.
     pub by_kernel: bool,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum TlsServiceError {
-    #[error("TLS: {0}")]
-    Credentials(#[from] CredentialError),
-    #[error("{path}: {error}", path = path.display())]
-    Map { path: PathBuf, error: String },
 }
 
 pub(crate) struct Fresh {

@@ -2,9 +2,9 @@
 
 use super::timers::Timer;
 
-use crate::effect::ClientEnd;
 use crate::state::client::credential::Family;
 use crate::state::client::record::{Lease, VersionState};
+use crate::state::effect::ClientEnd;
 use crate::state::effect::{Loss, StateEffect};
 use crate::state::id::{ClientKey, StateKey};
 use crate::state::limits::{COURTESY_MS, QUICK_RESTART_MS, TIMERS_AT_ONCE};

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use vouch_nfs4::Status;
 
 use super::{Resource, Source, SourceKey, within_share};
-use crate::effect::ClientEnd;
 use crate::state::client::record::{Client, Lease};
+use crate::state::effect::ClientEnd;
 use crate::state::effect::{Loss, StateEffect};
 use crate::state::id::ClientKey;
 use crate::state::limits::{EVICTIONS_PER_SCAN_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
