@@ -29,6 +29,11 @@ impl SnapshotPattern {
         (!has_more).then_some(SnapshotPattern { directory, prefix, suffix, below })
     }
 
+    /// In the form that [`Self::parse`] takes.
+    pub fn text(&self) -> String {
+        self.directory.join(format!("{}*{}", self.prefix, self.suffix)).join(&self.below).to_string_lossy().trim_end_matches('/').to_owned()
+    }
+
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }

@@ -27,9 +27,11 @@ impl Options {
             list.push(if locations.is_referral { "refer" } else { "replicas" }.to_owned() + "=" + &super::locations::text(&locations.list));
         }
         list.extend(self.no_delegations.then(|| "no_delegations".into()));
-        if self.snapshots.is_some() {
-            list.push("snapshots".into());
-        }
+        list.extend(self.snapshots.as_ref().map(|pattern| match pattern {
+            Some(pattern) => format!("snapshots={}", pattern.text()),
+            None => "snapshots".into(),
+        }));
+        list.extend(self.snapshots_visible.map(|visible| if visible { "snapdir=visible" } else { "snapdir=hidden" }.into()));
         let mut rest = &access.flavours[..];
         while let Some(first) = rest.first() {
             let equal = rest.iter().take_while(|other| FlavourAccess { flavour: first.flavour, ..**other } == *first).count();
