@@ -8,7 +8,7 @@ use vouch_vfs::{
 
 use super::identity::{Place, WITHIN_FROM, Within, virtual_number};
 use super::{SNAPSHOT_DIRECTORY, Snapshot, SnapshotFs};
-use crate::covered_directory::Covered;
+use crate::handle::Covered;
 
 impl FileSystem for SnapshotFs {
     fn traits(&self) -> Traits {
