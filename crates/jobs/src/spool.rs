@@ -55,7 +55,7 @@ pub(crate) fn create(directory: &Path, group: Option<u32>) -> Result<(), Error> 
         } else {
             let path = directory.display();
             tracing::warn!(
-                "{path}: only root can note ends of jobs there; run `chgrp GROUP {path} && chmod 730 {path}` with the group of --scheduler"
+                "{path}: only root can note ends of jobs there; run `chgrp GROUP {path} && chmod 730 {path}` with the group of --scheduler (vouch-jobs-broker.service does so at each start: VOUCH_JOBS_SPOOL_GROUP in /etc/vouch/jobs-broker.env)"
             );
         }
     }

@@ -71,6 +71,13 @@ pub fn warn_if_exposed(path: &Path) {
     }
 }
 
+/// For files without secrets that decide who gets access: a warning in the log.
+pub fn warn_if_changeable(path: &Path) {
+    if let Ok(Err(exposure)) = check_path(path, Access::Read) {
+        tracing::warn!("{exposure}");
+    }
+}
+
 /// Owner and directories above, for root.
 ///
 /// # Errors

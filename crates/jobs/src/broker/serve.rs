@@ -51,6 +51,7 @@ impl Broker {
     /// # Errors
     /// If the keytab has no key of the broker, or a listener fails.
     pub fn run(self: &Arc<Self>, listeners: Listeners, is_stopped: impl Fn() -> bool) -> Result<(), Error> {
+        vouch_trust::warn_if_exposed(&self.config.keytab);
         let acceptor = Arc::new(MitAcceptor::new(Some(&self.config.keytab), SERVICE)?);
         let failed = |source| Error::Io { path: "the broker's sockets".into(), source };
         for listener in &listeners.agents {

@@ -23,7 +23,8 @@ impl SubjectKey {
         let mut set = Vec::new();
         while !rest.is_empty() {
             let (name, after) = rest.split_once('=').ok_or("a part has no =")?;
-            let name = type_of(name.trim()).ok_or("a part names no attribute type")?;
+            let name = type_of(name.trim())
+                .ok_or("a part names no known attribute type; write an unusual one by its numbers, such as 2.5.4.65")?;
             let (value, end, after) = value(after.trim_start())?;
             set.push((name, value));
             if end != Some('+') {
@@ -115,13 +116,43 @@ fn type_of(name: &str) -> Option<String> {
         "userid" => "uid",
         "domaincomponent" => "dc",
         "e" | "email" => "emailaddress",
-        _ if numbers.contains('.') => return Some(attribute_type(&encoded_oid(numbers)?).to_lowercase()),
-        name if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && !name.is_empty() => name,
-        name if name.starts_with("oid.") => name,
-        _ => return None,
+        name @ ("cn" | "serialnumber" | "c" | "l" | "st" | "o" | "ou" | "uid" | "dc" | "emailaddress") => name,
+        name if name.starts_with("oid.") && !numbers.contains('.') => name,
+        name => {
+            let numbers = OTHER_TYPES.iter().find(|(known, _)| *known == name).map_or(numbers, |(_, numbers)| numbers);
+            return Some(attribute_type(&encoded_oid(numbers)?).to_lowercase());
+        }
     };
     Some(known.to_owned())
 }
+
+/// Names that openssl(1) and others write for types that we show by number.
+const OTHER_TYPES: [(&str, &str); 24] = [
+    ("sn", "2.5.4.4"),
+    ("surname", "2.5.4.4"),
+    ("street", "2.5.4.9"),
+    ("streetaddress", "2.5.4.9"),
+    ("title", "2.5.4.12"),
+    ("t", "2.5.4.12"),
+    ("description", "2.5.4.13"),
+    ("businesscategory", "2.5.4.15"),
+    ("postalcode", "2.5.4.17"),
+    ("postofficebox", "2.5.4.18"),
+    ("telephonenumber", "2.5.4.20"),
+    ("name", "2.5.4.41"),
+    ("gn", "2.5.4.42"),
+    ("givenname", "2.5.4.42"),
+    ("initials", "2.5.4.43"),
+    ("generationqualifier", "2.5.4.44"),
+    ("x500uniqueidentifier", "2.5.4.45"),
+    ("dnq", "2.5.4.46"),
+    ("dnqualifier", "2.5.4.46"),
+    ("pseudonym", "2.5.4.65"),
+    ("organizationidentifier", "2.5.4.97"),
+    ("jurisdictionc", "1.3.6.1.4.1.311.60.2.1.3"),
+    ("unstructuredname", "1.2.840.113549.1.9.2"),
+    ("unstructuredaddress", "1.2.840.113549.1.9.8"),
+];
 
 fn encoded_oid(numbers: &str) -> Option<Vec<u8>> {
     let mut numbers = numbers.split('.').map(|number| number.parse::<u32>().ok());
@@ -147,6 +178,8 @@ mod tests {
         for (one, other) in [
             ("O=Example, CN=n7", "CN=n7,O=Example"),
             ("O=Example, CN=n7", " o = Example ,cn=N7 "),
+            ("O=Example, 2.5.4.12=intern, CN=n7", "CN=n7,title=intern,O=Example"),
+            ("GN=Ada, SN=L", "OID.2.5.4.42=Ada, surname=L"),
             ("O=Example\\, Inc., CN=n7", "O=\"Example, Inc.\",CN=n7"),
             ("CN=n7\\ ", "CN=n7\\20"),
             ("CN=n7", "2.5.4.3=#0C026E37"),
@@ -175,7 +208,19 @@ mod tests {
         ] {
             assert_ne!(key(one), key(other), "{one:?} and {other:?}");
         }
-        for text in ["/O=Example/CN=n7", "n7", "CN=n7,", "CN=n7\\", "CN=#xy", "CN=\"n7", "CN=a; O=b", "CN=\"a\"b", "CN=\\ff", "=n7"] {
+        for text in [
+            "/O=Example/CN=n7",
+            "n7",
+            "CN=n7,",
+            "CN=n7\\",
+            "CN=#xy",
+            "CN=\"n7",
+            "CN=a; O=b",
+            "CN=\"a\"b",
+            "CN=\\ff",
+            "=n7",
+            "titel=intern, CN=n7",
+        ] {
             assert!(SubjectKey::parse(text).is_err(), "{text:?}");
         }
     }

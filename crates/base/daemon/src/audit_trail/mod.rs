@@ -53,6 +53,7 @@ pub fn begin(
     if let Ok(Err(exposure)) = vouch_trust::check_path(&config.directory, vouch_trust::Access::Read) {
         tracing::warn!("audit trail: {exposure}");
     }
+    config.key.iter().for_each(|key| vouch_trust::warn_if_exposed(key));
     let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
     if opened.was_unclosed {
         tracing::warn!(torn = opened.torn_len(), "the audit trail was not closed; it was recovered, and a record says so");

@@ -70,3 +70,32 @@ fn dry_run_names_each_fault_and_shows_effective_options() {
         assert!(line.contains(says) && !text.contains("os error"), "{fault}: {text}");
     }
 }
+
+#[test]
+fn server_warns_of_files_that_others_can_read_or_change() {
+    let site = TestSite::with_directories(&["data"]);
+    keytab(&site, "exposed.keytab", AES256, 32);
+    site.run_ok(["audit", "keygen", "trail"]);
+    fs::rename(site.path("trail/key"), site.path("exposed.audit-key")).expect("an own file");
+    site.write("exposed.exports", format!("{} *(rw)\n", site.path("data").display()));
+    site.write("exposed.principals", "");
+    for name in ["exposed.keytab", "exposed.audit-key", "exposed.exports", "exposed.principals"] {
+        fs::set_permissions(site.path(name), fs::Permissions::from_mode(0o666)).expect("an own file");
+    }
+    let listen = format!("127.0.0.1:{}", free_port());
+    let files =
+        ["--keytab", "exposed.keytab", "--audit", "trail", "--audit-key", "exposed.audit-key", "--principal-map", "exposed.principals"];
+    let server = ["export", "--exports", "exposed.exports", "--listen", &listen, "--state", "exporting", "--log-file", "log"];
+    let mut command = site.command([&server[..], &files].concat());
+    let _server = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"));
+    let log = || fs::read_to_string(site.path("log")).unwrap_or_default();
+    assert!(eventually(Duration::from_secs(20), || log().contains("exposed.keytab")), "{}", log());
+    for (name, says) in [
+        ("exposed.keytab", "holds secrets"),
+        ("exposed.audit-key", "holds secrets"),
+        ("exposed.exports", "is writable by other users"),
+        ("exposed.principals", "is writable by other users"),
+    ] {
+        assert!(log().lines().any(|line| line.contains(name) && line.contains(says)), "{name}: {}", log());
+    }
+}

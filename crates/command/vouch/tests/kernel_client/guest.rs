@@ -177,7 +177,7 @@ fn free_index() -> (u32, File) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..1000 {
         let index = 10 + NEXT.fetch_add(1, Ordering::Relaxed) % 80;
-        let path = std::env::temp_dir().join(format!("vouch-guest-network-{index}.lock"));
+        let path = Path::new("/run").join(format!("vouch-guest-network-{index}.lock"));
         let file = File::options().create(true).truncate(false).write(true).open(path).expect("a lock file");
         if file.try_lock().is_ok() {
             return (index, file);

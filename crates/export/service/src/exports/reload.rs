@@ -95,6 +95,7 @@ impl Reloader {
 
 pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, ExportError> {
     let Some(path) = path else { return Ok(PrincipalMap::default()) };
+    vouch_trust::warn_if_changeable(path);
     let text = std::fs::read(path).map_err(|source| ExportError::Idmap { path: path.to_owned(), source })?;
     PrincipalMap::parse(&text).map_err(|errors| {
         let errors = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ");

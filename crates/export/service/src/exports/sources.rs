@@ -189,6 +189,9 @@ impl Sources {
                 let files = files(paths)?;
                 for (number, file) in files.iter().enumerate() {
                     let text = fs::read(file).map_err(|source| SourceError::File { path: file.clone(), source })?;
+                    if let Ok(Err(exposure)) = vouch_trust::check_path(file, vouch_trust::Access::Read) {
+                        warnings.push(exposure.to_string());
+                    }
                     let parsed =
                         syntax::parse(&text).map_err(|errors| SourceError::Lines(one_line(&format!("{}: ", file.display()), &errors)))?;
                     warnings.extend(parsed.warnings.iter().map(|warning| format!("{}: {warning}", file.display())));

@@ -124,6 +124,7 @@ impl Server {
         let on_room = move || to_wake.iter().for_each(|inbox| inbox.post(Message::RoomFreed));
         let gss = open_gss(hooks.acceptor, config.keytab.as_deref(), on_room.clone())?;
         let keytab = gss.as_ref().and_then(|_| keytab_path(config.keytab.take()));
+        keytab.iter().for_each(|keytab| vouch_trust::warn_if_exposed(keytab));
         keytab.iter().zip(&audit).for_each(|(keytab, audit)| audit.watch_keytab(keytab.clone()));
         let left_out = loaded.left_out.clone();
         let (exports, mut warnings) = loaded.into_parts(gss.as_deref());

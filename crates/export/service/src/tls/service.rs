@@ -235,6 +235,7 @@ fn warnings(valid: &Range<i64>, revocation_due: Option<i64>, now: i64) -> impl I
 pub(crate) fn read_map(path: Option<&Path>) -> Result<CertificateMap, TlsServiceError> {
     let Some(path) = path else { return Ok(CertificateMap::default()) };
     let fault = |error: String| TlsServiceError::Map { path: path.to_owned(), error };
+    vouch_trust::warn_if_changeable(path);
     let text = std::fs::read_to_string(path).map_err(|error: io::Error| fault(error.to_string()))?;
     CertificateMap::parse(&text).map_err(fault)
 }
