@@ -142,7 +142,7 @@ impl PosixFs {
             unique_ids: true,
             change_grows: false,
         };
-        let crossing = options.cross_mounts.then(Crossing::new).transpose();
+        let crossing = options.cross_mounts.then(|| Crossing::new(fd.as_fd())).transpose();
         let crossing = crossing.map_err(|source| ExportError::Open { path: "/proc/self/mountinfo".into(), source })?;
         let remote = OnceLock::new();
         mount.note_remote(&remote);

@@ -36,6 +36,7 @@ mod resolve;
 mod set_attributes;
 mod snapshots;
 mod space;
+mod subtree;
 mod write_throttle;
 mod xattr;
 

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use vouch_vfs::SystemId;
 
 use crate::journal::Journal;
-use crate::mount_table::{MountLine, MountTable, MountView};
+use crate::mount_table::{MountLine, MountTable};
 use crate::write_throttle::WriteThrottle;
 use crate::{ffi, probe};
 
@@ -18,7 +18,8 @@ pub(crate) struct Mount {
     pub(crate) fd: OwnedFd,
     /// Of the kernel; changes at each mount.
     pub(crate) id: i32,
-    /// The file system's, or the snapshot's. Of a mount below the root also of its [`MountView`].
+    /// The file system's, or the snapshot's. Of a mount below the root also of its subtree and its
+    /// [`MountView`](crate::mount_table::MountView).
     pub(crate) fsid: u64,
     /// As the kernel names it; empty if the mount is not listed for this process.
     pub(crate) kind: Vec<u8>,
@@ -43,20 +44,6 @@ pub(crate) struct Mount {
     pub(crate) fine_times: bool,
     pub(crate) may_read_cached: AtomicBool,
     pub(crate) pressure: WriteThrottle,
-}
-
-impl MountView {
-    /// The number of a file system below the root in identities, the same after each restart.
-    pub(crate) fn number(&self, fsid: u64, root_fsid: u64, root_view: &MountView) -> u64 {
-        let is_of_root = fsid == root_fsid;
-        if if is_of_root { self == root_view } else { *self == MountView::default() } {
-            return fsid;
-        }
-        let mut hasher = blake3::Hasher::new_derive_key("vouch view of a mount 1");
-        hasher.update(&fsid.to_be_bytes()).update(&[self.is_read_only.into(), self.mapped_at.is_some().into()]);
-        hasher.update(self.mapped_at.as_deref().unwrap_or_default());
-        u64::from_be_bytes(*hasher.finalize().as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"))
-    }
 }
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -110,10 +97,10 @@ impl Mount {
     }
 
     /// A mount below the root.
-    pub(crate) fn below(fd: OwnedFd, line: &MountLine, number: impl FnOnce(u64) -> u64) -> Result<Self, Errno> {
+    pub(crate) fn below(fd: OwnedFd, line: &MountLine, number: u64) -> Result<Self, Errno> {
         let fine_times = probe::fine_times(&fd);
         let mount = Mount::with_times(fd, false, fine_times, Some(line))?;
-        Ok(Mount { fsid: number(mount.fsid), ..mount })
+        Ok(Mount { fsid: number, ..mount })
     }
 
     /// Its content never changes, so its times need no probe.

@@ -13,15 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{self, Mode, OFlags};
 use vouch_vfs::{Blocking, Error, FileId, Home, Result, SystemId};
 
 use crate::errno::OrError;
 use crate::export::Inner;
-use crate::mount::{Mount, fsid_of, mount_id};
+use crate::mount::{Mount, mount_id};
 use crate::mount_table::{MountLine, MountTable, MountView, MountWatch};
 use crate::node::Node;
 use crate::resolve::WITHIN;
+use crate::subtree::Subtree;
 use crate::{handle, identity};
 
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
@@ -30,6 +31,7 @@ const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 /// What is known of the mounts below the root.
 pub(crate) struct Crossing {
     watch: MountWatch,
+    root: Subtree,
     /// Changes that were seen, and the last one that `mounts` has.
     seen: AtomicU64,
     applied: AtomicU64,
@@ -61,9 +63,10 @@ struct MountPoint {
 const SYSTEMS_MAX: usize = 4096;
 
 impl Crossing {
-    pub(crate) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new(root: BorrowedFd<'_>) -> std::io::Result<Self> {
         Ok(Crossing {
             watch: MountWatch::new()?,
+            root: Subtree::of(root)?,
             seen: AtomicU64::new(1),
             applied: AtomicU64::new(0),
             applying: Mutex::default(),
@@ -112,12 +115,7 @@ impl Inner {
         let mut found = Mounts { table: Arc::clone(&table), root_view, ..Mounts::default() };
         let waits = |line: &MountLine| line.id != root.id && (line.is_of_user || line.is_remote() || line.is_automount());
         let local = table.lines().filter(|line| line.id != root.id && !table.is_behind(line, waits));
-        let read_only = self.add_points(&mut found, local)?;
-        // Made when the mount was writable, such an identity leads to it still.
-        for (fsid, number, point) in read_only {
-            found.systems.extend(found.systems.get(&number).map(|&system| (fsid, system)).filter(|_| !found.points.contains_key(&fsid)));
-            found.points.entry(fsid).or_insert(point);
-        }
+        self.add_points(crossing, &mut found, local)?;
         let mut mounts = crossing.mounts.write();
         for (fsid, system) in mounts.systems.drain().take(SYSTEMS_MAX) {
             found.systems.entry(fsid).or_insert(system);
@@ -129,25 +127,34 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns the read-only ones, with the numbers of their file systems.
-    fn add_points<'a>(&self, into: &mut Mounts, lines: impl Iterator<Item = &'a MountLine>) -> Result<Vec<(u64, u64, MountPoint)>> {
-        let (above, root_fsid) = (path_of(self.root.as_fd())?, self.root.mount.fsid);
+    fn add_points<'a>(&self, crossing: &Crossing, into: &mut Mounts, lines: impl Iterator<Item = &'a MountLine>) -> Result<()> {
+        let above = path_of(self.root.as_fd())?;
         let _as_root = identity::assume_root()?;
         let mut read_only = Vec::new();
         for line in lines {
             let Ok(below_root) = line.point.strip_prefix(&above) else { continue };
             // The descriptor does not stay: it would keep the file system from being unmounted.
             let Ok(fd) = fs::openat2(&self.root, below_root, PATH, Mode::empty(), WITHIN) else { continue };
-            let Ok(fsid) = plain_fsid(fd.as_fd()) else { continue };
-            let number = line.view.number(fsid, root_fsid, &into.root_view);
-            let point = MountPoint { below_root: below_root.to_owned(), number };
-            if line.view == (MountView { is_read_only: true, mapped_at: None }) {
-                read_only.push((fsid, number, point.clone()));
+            if mount_id(fd.as_fd()) != Ok(line.id) {
+                // Another mount covers it.
+                continue;
             }
-            into.points.insert(number, point);
-            into.systems.insert(number, line.system());
+            let Ok(subtree) = Subtree::of(fd.as_fd()) else { continue };
+            let number = |view| subtree.number(line, view, &crossing.root, &into.root_view);
+            let point = MountPoint { below_root: below_root.to_owned(), number: number(&line.view) };
+            if line.view.is_read_only {
+                let if_writable = number(&MountView { is_read_only: false, ..line.view.clone() });
+                read_only.push((if_writable, line.system(), point.clone()));
+            }
+            into.systems.insert(point.number, line.system());
+            into.points.insert(point.number, point);
         }
-        Ok(read_only)
+        // Made when the mount was writable, such an identity leads to it still.
+        for (if_writable, system, point) in read_only {
+            into.points.entry(if_writable).or_insert(point);
+            into.systems.entry(if_writable).or_insert(system);
+        }
+        Ok(())
     }
 
     pub(crate) fn mount(&self, fsid: Option<u64>, blocking: Blocking) -> Result<Arc<Mount>> {
@@ -193,7 +200,7 @@ impl Inner {
         }
         let root_view = crossing.mounts.read().root_view.clone();
         let mut found = Mounts { root_view, ..Mounts::default() };
-        self.add_points(&mut found, remote.into_iter())?;
+        self.add_points(crossing, &mut found, remote.into_iter())?;
         let mut mounts = crossing.mounts.write();
         if Arc::ptr_eq(&mounts.table, &table) {
             for (number, point) in found.points {
@@ -273,7 +280,20 @@ impl Inner {
         crossing.line(id).ok_or(Error::Access)
     }
 
-    /// `fd`: a file or directory of the mount, open for reading.
+    /// For a file below the mount's root.
+    pub(crate) fn enter_above(&self, crossing: &Crossing, id: i32) -> Result<Arc<Mount>> {
+        let line = self.listed(crossing, id)?;
+        let above = path_of(self.root.as_fd())?;
+        let below_root = line.point.strip_prefix(&above).map_err(|_| Error::Stale)?;
+        let _as_root = identity::assume_root()?;
+        let fd = fs::openat2(&self.root, below_root, OPEN, Mode::empty(), WITHIN).or_error()?;
+        if mount_id(fd.as_fd()).or_error()? != id {
+            return Err(Error::Stale);
+        }
+        self.enter(crossing, fd)
+    }
+
+    /// `fd`: the root of the mount, open for reading.
     pub(crate) fn enter(&self, crossing: &Crossing, fd: OwnedFd) -> Result<Arc<Mount>> {
         let id = mount_id(fd.as_fd()).or_error()?;
         if let Some(mount) = self.entered(id) {
@@ -282,7 +302,7 @@ impl Inner {
         let line = self.listed(crossing, id)?;
         let root = &self.root.mount;
         let root_view = crossing.mounts.read().root_view.clone();
-        let number = |fsid| line.view.number(fsid, root.fsid, &root_view);
+        let number = Subtree::of(fd.as_fd()).or_error()?.number(&line, &line.view, &crossing.root, &root_view);
         let mut mount = Arc::new(Mount::below(fd, &line, number).or_error()?);
         if !self.opens_by_handle(&mount) && self.options.ids.is_none() {
             // Files would be lost with their descriptors.
@@ -315,11 +335,6 @@ impl Mounts {
     pub(crate) fn entered(&self) -> impl Iterator<Item = &Arc<Mount>> {
         self.by_id.values()
     }
-}
-
-fn plain_fsid(fd: BorrowedFd<'_>) -> Result<u64> {
-    let statx = fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).or_error()?;
-    fsid_of(fd, (statx.stx_dev_major, statx.stx_dev_minor)).or_error()
 }
 
 pub(crate) fn path_of(directory: BorrowedFd<'_>) -> Result<PathBuf> {

@@ -21,18 +21,21 @@ pub(crate) struct MountLine {
     /// As the kernel names it, for example `ext4` or `fuse.sshfs`.
     pub(crate) kind: Vec<u8>,
     pub(crate) view: MountView,
+    pub(crate) is_system_read_only: bool,
+    /// The mount shows its file system from the root on.
+    pub(crate) is_of_system_root: bool,
     /// A FUSE file system that a user other than root has mounted. Its process says what the files
     /// hold and to whom they belong, and can keep every call waiting.
     pub(crate) is_of_user: bool,
 }
 
 /// What a mount permits besides its file system: bind mounts can be read-only or map identities.
-/// Mounts of one file system with the same view stand for each other; a handle from another view must
+/// Mounts of one subtree with the same view stand for each other; a handle from another view must
 /// not lead through them. Mount options without effect on a server (nosuid, nodev, noexec) are left
 /// out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountView {
-    /// The mount is read-only and its file system is not.
+    /// The mount is read-only, whether or not its file system is, too.
     pub(crate) is_read_only: bool,
     /// Of an idmapped mount, the mount point: the kernel shows no mapping before Linux 6.15.
     pub(crate) mapped_at: Option<Vec<u8>>,
@@ -45,7 +48,7 @@ impl MountLine {
         let mut fields = line.split(|&byte| byte == b' ');
         let (id, above) = (number(fields.next()?)?, number(fields.next()?)?);
         let (major, minor) = std::str::from_utf8(fields.next()?).ok()?.split_once(':')?;
-        let (point, options) = (fields.nth(1)?, fields.next()?);
+        let (root, point, options) = (fields.next()?, fields.next()?, fields.next()?);
         while fields.next()? != b"-" {}
         let kind = fields.next()?.to_vec();
         let of_file_system = fields.next_back()?;
@@ -56,10 +59,9 @@ impl MountLine {
             above,
             device: (major.parse().ok()?, minor.parse().ok()?),
             point: PathBuf::from(OsStr::from_bytes(&unescape(point))),
-            view: MountView {
-                is_read_only: has(options, b"ro") && !has(of_file_system, b"ro"),
-                mapped_at: has(options, b"idmapped").then(|| point.to_vec()),
-            },
+            view: MountView { is_read_only: has(options, b"ro"), mapped_at: has(options, b"idmapped").then(|| point.to_vec()) },
+            is_system_read_only: has(of_file_system, b"ro"),
+            is_of_system_root: root == b"/",
             is_of_user: is_fuse && !has(of_file_system, b"user_id=0"),
             kind,
         })

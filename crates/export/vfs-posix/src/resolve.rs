@@ -242,10 +242,7 @@ impl Inner {
             let id = mount_id(fd.as_fd()).or_error()?;
             let mount = match (self.entered(id), &self.crossing) {
                 (Some(mount), _) => mount,
-                (None, Some(crossing)) => {
-                    let _as_root = identity::assume_root()?;
-                    self.enter(crossing, self.reopen(fd.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).or_error()?)?
-                }
+                (None, Some(crossing)) => self.enter_above(crossing, id)?,
                 (None, None) => Arc::clone(&directory.mount),
             };
             let id = identify(fd.as_fd(), &mount).or_error()?;
