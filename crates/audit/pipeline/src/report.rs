@@ -198,10 +198,15 @@ struct Bar {
 }
 
 impl Report {
+    pub fn is_empty(&self) -> bool {
+        self.total.records == 0
+    }
+
+    /// Empty without records.
     pub fn text(&self) -> String {
         let Count { records, failures, .. } = self.total;
-        if records == 0 {
-            return "no records\n".into();
+        if self.is_empty() {
+            return String::new();
         }
         let mut text = format!("{records} records, {failures} failures, {} lost; {} to {}\n", self.lost, self.from, self.until);
         for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {

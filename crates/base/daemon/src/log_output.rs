@@ -35,6 +35,11 @@ pub fn reopen() {
     }
 }
 
+/// False after [`write_to_file`] and [`leave_standard_error`].
+pub fn is_standard_error() -> bool {
+    FILE.get().is_none() && SYSTEM.get().is_none()
+}
+
 /// Where [`reopen`] makes files.
 pub(crate) fn directory() -> Option<&'static Path> {
     FILE.get()?.path.parent()

@@ -4,6 +4,9 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;
 
 use serde::Serialize;
+use vouch_daemon::printable::printable;
+use vouch_tree::statement::revocation_reason;
+use vouch_tree_store::Snapshot;
 
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
@@ -40,4 +43,11 @@ pub(crate) fn json_line(value: &impl Serialize) -> Outcome {
 
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
+}
+
+/// A line on standard error, beside the result of a command on this database.
+pub(crate) fn warn_if_revoked(database: &Snapshot) {
+    if let Some(reason) = revocation_reason(&database.hostid(), &database.statements()) {
+        eprintln!("warning: the key of this tree is revoked ({}), and clients refuse the tree", printable(reason.as_bytes()));
+    }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use vouch_daemon::log_output;
 use vouch_mount_service::report_failure;
 
 use crate::cli::{Cli, Command};
@@ -65,6 +66,12 @@ fn run(arguments: Vec<OsString>) -> Code {
     };
     vouch_tree_bucket::register();
     let name = cli.command.name();
+    // Not only once a daemon serves: SIGHUP during its start would end it as if it were meant.
+    if is_daemon(&cli.command)
+        && let Err(error) = interrupt::become_daemon()
+    {
+        return report(&name, &Failure::new("signals", error));
+    }
     let outcome = logging::start(&cli.global).and_then(|()| {
         interrupt::survive_file_size_limit().at("signals")?;
         // A replica starts this thread inside its sandbox, which does not cover running threads.
@@ -98,12 +105,28 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Code> {
     })
 }
 
+fn is_daemon(command: &Command) -> bool {
+    match command {
+        Command::Serve(_) | Command::Gateway(_) => true,
+        Command::Export(args) => args.is_daemon(),
+        Command::Mount(args) => args.is_daemon(),
+        Command::Pull(args) => args.is_daemon(),
+        Command::Jobs(args) => args.is_daemon(),
+        Command::Audit(args) => args.is_daemon(),
+        _ => false,
+    }
+}
+
 fn report(name: &str, failure: &Failure) -> Code {
     if !matches!(*failure.cause, Cause::Silent(_)) {
         // A cause may quote the several lines of a parser or of another program.
         let text = failure.to_string();
         let line = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
         let _ = writeln!(io::stderr(), "vouch: {name}: {line}");
+        // Standard error of a daemon may lead nowhere.
+        if !log_output::is_standard_error() {
+            tracing::error!("{name}: {line}");
+        }
     }
     code_of(&failure.cause)
 }

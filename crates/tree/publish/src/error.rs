@@ -38,8 +38,8 @@ pub enum Error {
     )]
     Clock { revision: u64, start: u64, now: u64 },
     #[error(
-        "the key of this tree is revoked{}, so clients refuse every revision; make new keys with `vouch keygen`, and publish into a new database",
-        if reason.is_empty() { String::new() } else { format!(" ({})", printable(reason.as_bytes())) }
+        "the key of this tree is revoked ({}), so clients refuse every revision; make new keys with `vouch keygen`, and publish into a new database",
+        printable(reason.as_bytes())
     )]
     Revoked { reason: String },
     #[error(

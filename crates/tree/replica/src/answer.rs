@@ -125,7 +125,7 @@ impl Replica {
     }
 
     fn get_fsinfo(&self, xid: u32, args: &GetFsinfoArgs, output: &mut Output<ServedFile>) -> Request {
-        let offer = self.trees.get(&args.hostid).map(|tree| tree.offer());
+        let offer = self.trees.get(&args.hostid).map(|tree| tree.newest_offer());
         match offer.as_ref().and_then(|offer| offer.record(args.companions)) {
             Some(record) => {
                 let mut head = [0; 8];

@@ -5,15 +5,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use vouch_oncrpc::{Accepted, Reply, begin_record, end_record};
 use vouch_tree::protocol::{COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetFsinfoResult};
 use vouch_tree::statement::{STATEMENTS_MAX, revocation_reason};
 use vouch_tree::{BlockHandle, HostId, SignedFsinfo};
 use vouch_tree_cache::{Cover, TreeCache, Wanted};
-use vouch_tree_store::{Database, FrameSource as _, Location, PackFile, Snapshot, View};
+use vouch_tree_store::{Database, FrameSource as _, Location, PackFile, Snapshot, View, is_bucket_address};
 use vouch_xdr::{Writer, Xdr as _};
 
 use super::damage::Damage;
@@ -99,6 +100,10 @@ pub(super) struct Tree {
     /// Its directory is the database: the packs are incomplete.
     pub(super) cache: Option<Arc<TreeCache>>,
     state: RwLock<State>,
+    /// Last look at the manifest for a request.
+    looked: Mutex<Instant>,
+    /// A request found a new revision, and [`Tree::refresh`] has not reported it yet.
+    has_news: AtomicBool,
     scrubbed: ScrubCounts,
     /// Received statements, in addition to those of the database.
     received: RwLock<Vec<Vec<u8>>>,
@@ -152,6 +157,8 @@ impl Tree {
             snapshot,
             cache,
             state: RwLock::new(state),
+            looked: Mutex::new(Instant::now()),
+            has_news: AtomicBool::new(false),
             scrubbed: ScrubCounts::default(),
             received: RwLock::default(),
         })
@@ -172,7 +179,7 @@ impl Tree {
         });
         match looked {
             Ok(new) => {
-                let offer = new.then(|| Arc::new(Offer::new(&self.snapshot, &self.received.read())));
+                let new = self.has_news.swap(false, Ordering::AcqRel) || new;
                 let (damage, last) = (self.damage(), self.state.read().packs_checked);
                 let is_checked = self.cache.is_none();
                 let due = is_checked && (new || damage.is_some() || last.elapsed() >= PACKS_CHECK_INTERVAL);
@@ -180,8 +187,9 @@ impl Tree {
                 let is_mended = checked == Some(None) && damage.as_ref().is_some_and(|damage| damage.is_mended(&self.snapshot));
                 // Serving threads may have noted damage meanwhile.
                 let mut state = self.state.write();
-                if let Some(offer) = offer {
-                    state.offer = offer;
+                if new {
+                    // Made under the lock: another thread may have seen a newer revision.
+                    state.offer = Arc::new(Offer::new(&self.snapshot, &self.received.read()));
                 }
                 if let Some(pack_trouble) = checked {
                     (state.pack_trouble, state.packs_checked) = (pack_trouble, Instant::now());
@@ -269,6 +277,26 @@ impl Tree {
 
     pub(super) fn offer(&self) -> Arc<Offer> {
         self.state.read().offer.clone()
+    }
+
+    /// Of the newest revision: a client may ask right after a publication. A bucket is left to
+    /// [`refresh`](Self::refresh), because a serving thread waits for no network.
+    pub(super) fn newest_offer(&self) -> Arc<Offer> {
+        let is_due = {
+            let mut looked = self.looked.lock();
+            let is_due = looked.elapsed() >= LOOK_INTERVAL && !is_bucket_address(&self.path);
+            if is_due {
+                *looked = Instant::now();
+            }
+            is_due
+        };
+        // Errors are for `refresh`, which reports them.
+        if is_due && matches!(self.snapshot.refresh(), Ok(true)) && self.snapshot.hostid() == self.hostid {
+            let mut state = self.state.write();
+            state.offer = Arc::new(Offer::new(&self.snapshot, &self.received.read()));
+            self.has_news.store(true, Ordering::Release);
+        }
+        self.offer()
     }
 
     pub(super) fn locate(&self, handle: &BlockHandle) -> vouch_tree_store::Result<Located> {
@@ -359,3 +387,6 @@ fn record(result: GetFsinfoResult) -> Arc<[u8]> {
 
 /// A check costs one system call for each 32 MiB.
 const PACKS_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Shorter than the start of a process that asks. A look costs one system call.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);

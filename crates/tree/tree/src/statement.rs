@@ -131,10 +131,11 @@ pub fn effective_statement<'a>(hostid: &HostId, met: impl IntoIterator<Item = &'
     met.into_iter().filter(|s| s.hostid() == *hostid && s.verified().is_some()).max_by_key(|s| (s.is_revocation(), s.time))
 }
 
-/// The reason, if one of the statements in XDR revokes the key. Ignores what is no valid statement.
+/// The reason, never empty, if one of the statements in XDR revokes the key. Ignores what is no valid statement.
 pub fn revocation_reason<'a>(hostid: &HostId, statements: impl IntoIterator<Item = &'a Vec<u8>>) -> Option<String> {
     let statements: Vec<KeyStatement> = statements.into_iter().filter_map(|bytes| KeyStatement::from_xdr(bytes).ok()).collect();
     match effective_statement(hostid, &statements)?.verified()? {
+        Body::Revocation { reason } if reason.is_empty() => Some("no reason given".into()),
         Body::Revocation { reason } => Some(reason.clone()),
         Body::Forwarding { .. } => None,
     }

@@ -140,6 +140,7 @@ fn rule(words: &[Vec<u8>], resolve: &dyn Resolve, warn: &mut dyn FnMut(String)) 
         }
     }
     draft.check_names(warn)?;
+    draft.check_flags(warn)?;
     draft.finish(clears)
 }
 
@@ -182,7 +183,11 @@ impl Draft {
     /// Rule sets grow with each kernel: an unknown call beside known ones is a warning.
     fn check_names(&self, warn: &mut dyn FnMut(String)) -> Result<(), String> {
         let unknown: Vec<&str> = self.names.iter().map(String::as_str).filter(|name| parse_operations(name).is_none()).collect();
-        let text = || format!("{} is neither an NFS operation nor a system call that maps to one", unknown.join(","));
+        let is_number = |name: &&str| name.parse::<u64>().is_ok();
+        let text = || match unknown.iter().all(is_number) {
+            true => format!("{}: numbers of system calls differ between architectures, so give names", unknown.join(",")),
+            false => format!("{} is neither an NFS operation nor a system call that maps to one", unknown.join(",")),
+        };
         match unknown.len() {
             0 => Ok(()),
             count if count == self.names.len() => Err(text()),
@@ -210,14 +215,26 @@ impl Draft {
         Ok(())
     }
 
-    fn check_flags(&self) -> Result<(), String> {
+    /// Unknown calls have their warning already.
+    fn check_flags(&self, warn: &mut dyn FnMut(String)) -> Result<(), String> {
         let argument = |call: &str| match call {
             "open" => Some("a1"),
             "openat" | "open_by_handle_at" => Some("a2"),
             _ => None,
         };
-        let is_wrong = |field: &String| self.names.is_empty() || self.names.iter().any(|name| argument(name) != Some(field));
-        match self.flag_arguments.iter().find(|field| is_wrong(field)) {
+        // The flags of openat2 are in memory, where the kernel's filter does not see them.
+        let is_openat2 = |name: &&String| *name == "openat2";
+        let known = || self.names.iter().filter(|name| parse_operations(name).is_some());
+        let named = || known().filter(|name| !is_openat2(name));
+        let is_wrong = |field: &String| named().next().is_none() || named().any(|name| argument(name) != Some(field));
+        let wrong = self.flag_arguments.iter().find(|field| is_wrong(field));
+        if wrong.is_none() && !self.flag_arguments.is_empty() && known().any(|name| is_openat2(&name)) {
+            warn(
+                "openat2 has its flags in a structure, which the kernel's filter does not read: here the flags of every open are compared"
+                    .into(),
+            );
+        }
+        match wrong {
             Some(field) => Err(format!("{field} is supported as the flags of open (a1), openat and open_by_handle_at (a2) only")),
             None => Ok(()),
         }
@@ -286,7 +303,6 @@ impl Draft {
             let empty = self.conditions.is_empty() && self.keys.is_empty() && self.perm.is_none() && self.operations.is_none();
             return if empty { Ok(None) } else { Err("a rule requires -a or -w".into()) };
         };
-        self.check_flags()?;
         if clears {
             return Err("-D must be the only option on its line".into());
         }
@@ -413,7 +429,10 @@ fn client(equal: bool, text: &str) -> Result<Condition, String> {
         };
     };
     let all = if address.is_ipv4() { 32 } else { 128 };
+    // Records have IPv4 clients of an IPv6 socket as IPv4.
+    let address = if bits.is_none() { address.to_canonical() } else { address };
     let bits = match bits {
+        None if address.is_ipv4() => 32,
         None => all,
         Some(bits) => bits
             .parse()

@@ -109,12 +109,12 @@ fn rules_of_audit_4_2_select_what_they_name() {
         -a always,exit -F arch=b64 -S adjtimex,settimeofday -F key=time-change\n\
         -a always,exit -F arch=b64 -S clone -F a0&0x7C020000 -F key=container-create\n\
         -a always,exit -F arch=b64 -S execve -C uid!=euid -F euid=0 -F key=elevated\n\
-        -a always,exit -F arch=b64 -S openat,open_by_handle_at -F a2&0100 -F key=create\n\
+        -a always,exit -F arch=b64 -S openat,openat2,open_by_handle_at,call_of_tomorrow,463 -F a2&0100 -F key=create\n\
         -a always,exit -F arch=b64 -S open -F a1&01003 -F key=modify\n\
         -a always,exit -S chmod,setxattr,setxattrat,removexattrat,file_setattr,call_of_tomorrow -F key=perm\n";
     let rules = rules(text);
     let warned: Vec<usize> = rules.warnings().iter().map(|warning| warning.line).collect();
-    assert_eq!(warned, [2, 3, 4, 5, 6, 7, 8, 9, 12]);
+    assert_eq!(warned, [2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 12]);
     let of = |operation, requested| key(&rules, &Record { operation, requested: Some(requested), ..open(b"/srv/a") });
     for (operation, requested, wanted) in [
         (OPEN, OPENED | access::CREATE, Some("create")),
@@ -141,9 +141,14 @@ fn rules_of_audit_4_2_select_what_they_name() {
         "-a always,exit -S openat -F a2=0100",
         "-a always,exit -S fchmodat -F a2&0111",
         "-a always,exit -F a2&0100",
+        "-a always,exit -S openat2 -F a2&0100",
+        "-a always,exit -S openat,openat2,fchmodat -F a2&0100",
+        "-a always,exit -S 2,463",
     ] {
         assert!(Rules::parse(line, &TestResolver).is_err(), "{line}");
     }
+    let numbers = Rules::parse("-a always,exit -S 2,463", &TestResolver).unwrap_err();
+    assert!(numbers[0].to_string().contains("so give names"), "{numbers:?}");
 }
 
 #[test]

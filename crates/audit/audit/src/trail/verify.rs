@@ -344,7 +344,8 @@ impl Verifier<'_> {
                 tree.push(frame.leaf_hash());
             }
         } else {
-            self.fault(FaultKind::Altered, at, seq, wrong.join("; "));
+            let kind = if wrong == [OTHER_START] { FaultKind::OtherKey } else { FaultKind::Altered };
+            self.fault(kind, at, seq, wrong.join("; "));
             self.lose_chain(state);
         }
     }
@@ -430,12 +431,16 @@ impl Verifier<'_> {
         if let Some((epoch, public)) = self.key
             && (seal.epoch != epoch || seal.public != public || seal.trail != trail)
         {
-            let description = match seal.epoch > epoch && seal.trail == trail {
-                true => format!("seals {epoch} to {} are missing", seal.epoch - 1),
-                false if seal.epoch == 0 && self.trust.public.is_some_and(|public| public != seal.public) => OTHER_START.into(),
-                false => "the seal is signed by another key than the previous seal names".into(),
-            };
-            self.fault(if seal.epoch > epoch { FaultKind::Removed } else { FaultKind::Forged }, at, seq, description);
+            let is_other_start = seal.epoch == 0 && self.trust.public.is_some_and(|public| public != seal.public);
+            if seal.epoch > epoch && seal.trail == trail {
+                self.fault(FaultKind::Removed, at, seq, format!("seals {epoch} to {} are missing", seal.epoch - 1));
+            } else if !is_other_start {
+                let kind = if seal.epoch > epoch { FaultKind::Removed } else { FaultKind::Forged };
+                self.fault(kind, at, seq, "the seal is signed by another key than the previous seal names");
+            } else if self.report.faults.iter().all(|fault| fault.kind != FaultKind::OtherKey) {
+                // The header of the first segment may have said it.
+                self.fault(FaultKind::OtherKey, at, seq, OTHER_START);
+            }
         }
         self.key = Some((seal.epoch + 1, seal.next));
         for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {

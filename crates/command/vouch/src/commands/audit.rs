@@ -45,6 +45,22 @@ enum Command {
     Send(send::Args),
 }
 
+impl Args {
+    pub(crate) fn is_daemon(&self) -> bool {
+        match &self.command {
+            Command::Host(args) => args.is_daemon(),
+            Command::Send(args) => args.is_daemon(),
+            _ => false,
+        }
+    }
+}
+
+/// `search` and `report` found nothing: the same line on standard error.
+fn report_no_match(directories: &[&Path], filter: &filter::Filter) {
+    let count: usize = directories.iter().filter_map(|directory| segments(directory).ok()).map(|files| files.len()).sum();
+    eprintln!("no record matches ({count} segments searched){}", filter.hint());
+}
+
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     match args.command {
         Command::Keygen(args) => keygen::run(args, global),

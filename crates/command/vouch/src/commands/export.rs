@@ -215,6 +215,12 @@ const EXAMPLES: &str = "Examples:\n  vouch export --dir /srv/data --listen 127.0
                   vouch export status                                      clients, opens, locks, recent errors\n\n\
                   It runs until SIGTERM or SIGINT, and then lets replies under way leave; SIGHUP reads the exports anew. Metrics: GET /metrics (Prometheus), GET /healthz.";
 
+impl Args {
+    pub(crate) fn is_daemon(&self) -> bool {
+        self.command.is_none()
+    }
+}
+
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     match args.command {
         Some(Command::Check(args)) => return check::run(*args),
@@ -238,8 +244,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let shared = args.shared_state.then(|| shared_state(&args));
     let mut config = config(args, state, passed);
     config.shared = shared;
-    // A standby is a daemon too.
-    interrupt::become_daemon().at("signals")?;
     let lease = wait_for_turn(&mut config)?;
     let signals = interrupt::hold().at("signals")?;
     let server = Server::open(config, lease)?;

@@ -94,7 +94,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     enter_sandbox(&args)?;
     let gateway_slot: Arc<OnceLock<Arc<Gateway>>> = Arc::default();
     let reloaded = gateway_slot.clone();
-    interrupt::become_daemon().at("signals")?;
     interrupt::watch_and_reload(move || reload(reloaded.get())).at("signals")?;
     let page_stop = Arc::new(Notify::new());
     client_options::block_on(async {

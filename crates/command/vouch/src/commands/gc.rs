@@ -88,6 +88,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
     let done = Database::collect(&args.db, options())?;
     bar.finish_and_clear();
+    output::warn_if_revoked(&Database::open_read(&args.db)?);
     let dropped = done.bytes_before.saturating_sub(done.bytes_after);
     if args.json {
         return output::json(&Report {

@@ -43,6 +43,12 @@ enum Command {
     Epilog(node::EpilogArgs),
 }
 
+impl Args {
+    pub(crate) fn is_daemon(&self) -> bool {
+        matches!(self.command, Command::Broker(_) | Command::Agent(_))
+    }
+}
+
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     match args.command {
         Command::Broker(args) => broker::run(*args),

@@ -83,6 +83,7 @@ fn of_database(args: &Args, db: &std::path::Path) -> Outcome {
         let fsinfo = signed.open(&hostid).map_err(|error| damaged(&error))?;
         print(args, &fsinfo, fsinfo.end().min(signed.cert().not_after), shown == 0).at("standard output")?;
     }
+    output::warn_if_revoked(&snapshot);
     Ok(())
 }
 

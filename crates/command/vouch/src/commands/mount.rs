@@ -112,6 +112,12 @@ enum PassthroughArg {
     Always,
 }
 
+impl Args {
+    pub(crate) fn is_daemon(&self) -> bool {
+        !self.background || self.detached
+    }
+}
+
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let (tree, point) = match (&args.second, args.auto) {
         (Some(point), false) => (Some(TreePath::parse(&args.first)?), point.clone()),

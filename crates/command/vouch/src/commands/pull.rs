@@ -7,7 +7,7 @@ use vouch_tree_client::{PullOptions, PullPhase, PullProgress, PullReport};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
-use crate::exit::{At as _, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::keep_options::KeepArgs;
 use crate::tree_path::TreePath;
 use crate::{interrupt, output, progress, size};
@@ -48,6 +48,12 @@ pub(crate) struct Args {
     client: ClientArgs,
 }
 
+impl Args {
+    pub(crate) fn is_daemon(&self) -> bool {
+        self.watch
+    }
+}
+
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let path = TreePath::parse(&args.name)?;
     if !path.path.is_empty() {
@@ -74,7 +80,6 @@ async fn pull(args: &Args, path: &TreePath, global: &Global) -> Outcome {
         bar.finish_and_clear();
         return print(args, &report?);
     }
-    interrupt::become_daemon().at("signals")?;
     let failed = Mutex::new(None);
     let done = |outcome: Result<PullReport, vouch_tree_client::Error>| match outcome {
         Ok(report) if report.was_current => {}

@@ -176,7 +176,6 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         runtime_directory: runtime_directory::of_process(),
     };
     let server = Server::open(config)?;
-    interrupt::become_daemon().at("signals")?;
     interrupt::watch().at("signals")?;
     // Tells the supervisor that clients are served, and where.
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();

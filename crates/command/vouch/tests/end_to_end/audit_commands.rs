@@ -123,6 +123,9 @@ fn report_counts_records_and_escapes_names_in_html() {
     assert!(bars.len() > 40 && bars[..bars.len() - 1].iter().all(|records| *records == bars[0]), "{bars:?}");
     let text = site.run_ok(["audit", "report", "trail", "--top", "2"]);
     assert!(text.contains("202 records, 100 failures") && text.contains("by user (2 of 3)"), "{text}");
+    let empty = site.run(["audit", "report", "trail", "--export", "/nosuch"]);
+    let note = String::from_utf8_lossy(&empty.stderr);
+    assert!(empty.status.success() && note.starts_with("no record matches (") && note.contains("--export takes"), "{note}");
     let page = site.run_ok(["audit", "report", "trail", "--html"]);
     assert!(page.contains("<svg") && page.contains("prefers-color-scheme:dark") && page.contains("/srv/&lt;secret&gt;"), "{page}");
     assert!(!page.contains("<secret>") && !page.contains("http"), "{page}");

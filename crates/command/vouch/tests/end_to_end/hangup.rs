@@ -32,7 +32,7 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
     let mut running: Vec<KillOnDrop> = daemons.iter().enumerate().map(start).collect();
     for (number, child) in running.iter_mut().enumerate() {
         let (log, rotated) = (site.path(format!("{number}.log")), site.path(format!("{number}.log.1")));
-        // A signal during the start ends a process, as always.
+        // A signal before `main` ends a process, as always.
         let handles = |mask: u64| fs::read_to_string(format!("/proc/{}/status", child.id())).is_ok_and(|status| catches(&status, mask));
         let (hup, usr1) = (1 << 0, 1 << 9);
         assert!(eventually(Duration::from_secs(60), || handles(hup | usr1)), "{:?}", daemons[number]);
@@ -60,6 +60,22 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
 }
 
 /// SigCgt of /proc/PID/status.
+#[test]
+fn replica_survives_hangup_during_its_start() {
+    let site = TestSite::published();
+    // The start waits for a writer of this pipe.
+    site.run_tool("mkfifo", &["slow.pem"]);
+    let listen = format!("127.0.0.1:{}", free_port());
+    let mut command = site.command(["serve", "--db", "db", "--listen", &listen, "--tls-cert", "slow.pem", "--tls-key", "slow.pem"]);
+    let mut child = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"));
+    let handles = || fs::read_to_string(format!("/proc/{}/status", child.id())).is_ok_and(|status| catches(&status, 1 << 0 | 1 << 9));
+    assert!(eventually(Duration::from_secs(20), handles));
+    signal("HUP", child.id());
+    signal("USR1", child.id());
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(child.try_wait().expect("a child"), None);
+}
+
 fn catches(status: &str, mask: u64) -> bool {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     caught.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).is_some_and(|caught| caught & mask == mask)

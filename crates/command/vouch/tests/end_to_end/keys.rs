@@ -97,6 +97,21 @@ fn statements_are_made_checked_and_forwarded() {
 }
 
 #[test]
+fn revocation_without_reason_says_so() {
+    let site = TestSite::published();
+    site.run_ok(["revoke", "keys", "--out", "revocation", "--db", "db"]);
+    let location = format!("127.0.0.1:{}", site.port);
+    let reason = "revoked (no reason given)";
+    site.expect_err(5, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &[reason]);
+    site.expect_err(5, ["verify", "--db", "db"], &[reason]);
+    for command in [["log", "--db", "db"], ["gc", "--db", "db"]] {
+        let output = site.run(command);
+        let notes = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && notes.contains(reason), "{command:?}: {notes}");
+    }
+}
+
+#[test]
 fn revocation_is_sent_to_a_replica_and_reaches_clients() {
     let site = TestSite::published();
     let listen = format!("127.0.0.1:{}", site.port);

@@ -56,7 +56,7 @@ impl Replica {
 
 fn file_of(tree: &Arc<Tree>, name: &str) -> Found {
     if name == "manifest" {
-        let offer = tree.offer();
+        let offer = tree.newest_offer();
         return Found::File(WebFile { body: Body::Manifest(offer.manifest.clone()), tag: offer.manifest_tag.clone() });
     }
     if let Some(cache) = &tree.cache

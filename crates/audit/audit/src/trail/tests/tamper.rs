@@ -148,8 +148,9 @@ fn another_trail_and_its_checkpoint_are_reported() {
     let other = tempfile::tempdir().unwrap();
     create_key(&SystemDisk, &other.path().join(KEY_FILE), &crate::keys::Ratchet::new([8; 16], &[8; 32])).unwrap();
     open(other.path(), SECOND).close(SECOND).unwrap();
-    let first = faults(other.path()).remove(0);
-    assert!(first.description.starts_with("the trail begins with another key than the given one"), "{first}");
+    let found = faults(other.path());
+    assert!(matches!(&found[..], [fault] if fault.kind == FaultKind::OtherKey), "{found:?}");
+    assert!(found[0].to_string().starts_with("the trail begins with another key than the given one"), "{}", found[0]);
     let own_word = verify(other.path(), &Trust::default(), |_, _| {}).unwrap();
     assert_eq!((own_word.faults.len(), own_word.notes.len()), (0, 2));
     let checkpoints = vec![read_checkpoint(&other.path().join(CHECKPOINT_FILE)).unwrap()];

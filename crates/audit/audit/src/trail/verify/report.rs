@@ -19,6 +19,8 @@ pub enum FaultKind {
     Cut,
     /// A seal is not signed by the key that the previous seal names.
     Forged,
+    /// The trail begins with another key than the given one.
+    OtherKey,
     /// A file cannot be read as a segment.
     Unreadable,
 }
@@ -34,6 +36,7 @@ impl FaultKind {
             FaultKind::Rewritten => "rewritten",
             FaultKind::Cut => "cut",
             FaultKind::Forged => "forged",
+            FaultKind::OtherKey => "other-key",
             FaultKind::Unreadable => "unreadable",
         }
     }
@@ -57,6 +60,9 @@ pub struct Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Fault { kind, segment, offset, seq, description } = self;
+        if *kind == FaultKind::OtherKey {
+            return f.write_str(description);
+        }
         write!(f, "{}: segment {segment}, byte {offset}, record {seq}: {description}", kind.name())
     }
 }

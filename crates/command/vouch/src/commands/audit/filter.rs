@@ -1,4 +1,5 @@
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -42,7 +43,8 @@ pub(super) struct Filter {
     /// File identity in hexadecimal, as in records.
     #[arg(long, value_name = "HEX")]
     file: Option<String>,
-    /// Path of the export.
+    /// Directory of the export on the server, as in records, not the path that clients mount; of a
+    /// published tree, `tree:NAME`.
     #[arg(long, value_name = "PATH")]
     export: Option<OsString>,
     /// Address, network (`10.1.0.0/16`) or name of the client; `*` in a name stands for any text.
@@ -70,6 +72,14 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// The likely mistake of a search without a match.
+    pub(super) fn hint(&self) -> &'static str {
+        match &self.export {
+            Some(_) => "; --export takes the directory on the server, not the path that clients mount",
+            None => "",
+        }
+    }
+
     pub(super) fn query(&self, directory: &Path, follows_names: bool, reading: SearchMode) -> Outcome<Query> {
         let forms =
             |text: &Option<OsString>| text.as_ref().filter(|text| !text.is_empty()).map_or_else(Vec::new, |text| forms(text.as_bytes()));
@@ -156,9 +166,12 @@ fn client_forms(client: &[u8]) -> Alternatives {
         return Vec::new();
     }
     let mut forms = forms(client);
-    let lower = client.to_ascii_lowercase();
-    if !forms.contains(&lower) {
-        forms.push(lower);
+    let address = std::str::from_utf8(client).ok().and_then(|text| text.parse::<IpAddr>().ok());
+    let canonical = address.map(|address| address.to_canonical().to_string().into_bytes());
+    for form in [Some(client.to_ascii_lowercase()), canonical].into_iter().flatten() {
+        if !forms.contains(&form) {
+            forms.push(form);
+        }
     }
     forms
 }
@@ -308,6 +321,9 @@ mod tests {
             ("--client", "127.0.0.0/8", true),
             ("--client", "10.0.0.0/8", false),
             ("--client", "127.0.0.1", true),
+            ("--client", "::ffff:127.0.0.1", true),
+            ("--field", "client=::ffff:127.0.0.1", true),
+            ("--client", "::ffff:127.0.0.2", false),
             ("--client", "*.example.org", true),
             ("--client", "C1.Example.ORG", true),
             ("--principal", "alice@*", true),

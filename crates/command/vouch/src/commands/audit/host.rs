@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use vouch_audit_pipeline::kernel_events::{KernelEvents, Source, record};
 
 use crate::cli::Global;
-use crate::exit::{At as _, Outcome};
+use crate::exit::Outcome;
 
 /// Record this machine's kernel audit events in a trail of its own, with the same search and
 /// verification as a server's trail.
@@ -38,10 +38,13 @@ pub(crate) struct Args {
     key: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    if args.netlink || !args.once {
-        vouch_daemon::interrupt::become_daemon().at("signals")?;
+impl Args {
+    pub(crate) fn is_daemon(&self) -> bool {
+        self.netlink || !self.once
     }
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let source = if args.netlink { Source::Netlink } else { Source::Log { path: args.log, once: args.once } };
     Ok(record(&KernelEvents { directory: args.directory, source, realm: args.realm, key: args.key })?)
 }

@@ -5,7 +5,7 @@ use vouch_audit_pipeline::report::{About, summarize};
 
 use super::filter::Filter;
 use super::verify::public;
-use super::{hex, require_trail};
+use super::{hex, report_no_match, require_trail};
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome};
 use crate::{output, when};
@@ -39,6 +39,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     require_trail(&args.directory)?;
     let query = args.filter.query(&args.directory, false, SearchMode::Index)?;
     let report = summarize(&args.directory, &query, args.top).at(args.directory.display())?;
+    if report.is_empty() {
+        report_no_match(&[&args.directory], &args.filter);
+    }
     if args.json {
         output::json(&report)
     } else if args.html {

@@ -4,11 +4,11 @@ use std::sync::mpsc;
 use std::thread;
 
 use vouch_audit::record::seq_and_time;
-use vouch_audit::trail::{Hit, Query, SearchCost, SearchMode, search, segments};
+use vouch_audit::trail::{Hit, Query, SearchCost, SearchMode, search};
 
 use super::filter::Filter;
 use super::job::JobTickets;
-use super::{require_trail, show};
+use super::{report_no_match, require_trail, show};
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 
@@ -87,8 +87,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         written = writeln!(out, "{count}");
     }
     if count == 0 && args.limit != Some(0) && written.is_ok() {
-        let count: usize = args.directories.iter().filter_map(|directory| segments(directory).ok()).map(|files| files.len()).sum();
-        eprintln!("no record matches ({count} segments searched)");
+        report_no_match(&args.directories.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &args.filter);
     }
     forgive_closed_pipe(written.and_then(|()| out.flush()).at("standard output"))
 }

@@ -5,7 +5,7 @@ use vouch_audit_pipeline::send::{NatsOptions, Sender, Target, TlsOptions, server
 
 use super::require_trail;
 use crate::cli::Global;
-use crate::exit::{At as _, Outcome};
+use crate::exit::Outcome;
 
 /// Send records to a collector as they are written, and continue after a restart.
 ///
@@ -80,15 +80,18 @@ struct NatsArgs {
     nats_password_file: Option<PathBuf>,
 }
 
+impl Args {
+    pub(crate) fn is_daemon(&self) -> bool {
+        !self.once
+    }
+}
+
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if args.once {
         require_trail(&args.directory)?;
-    } else {
-        vouch_daemon::interrupt::become_daemon().at("signals")?;
-        if let Err(error) = require_trail(&args.directory) {
-            // The server may create the trail later.
-            tracing::warn!(%error, "waiting for the trail");
-        }
+    } else if let Err(error) = require_trail(&args.directory) {
+        // The server may create the trail later.
+        tracing::warn!(%error, "waiting for the trail");
     }
     let (tls, nats) = (args.tls, args.nats);
     let sender = Sender {

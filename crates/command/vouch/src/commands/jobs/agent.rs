@@ -72,7 +72,6 @@ pub(super) fn run(args: Args) -> Outcome {
     let listener = listen(&args.socket, 0o600)?;
     let page = StatusPage::open(DaemonKind::JobsAgent, args.metrics)?;
     let agent = Arc::new(Agent::open(config)?);
-    interrupt::become_daemon().at("signals")?;
     interrupt::watch().at("signals")?;
     let text = format!("serving prologs on {}", args.socket.display());
     output::text(&format!("{text}{}\n", page.text()))?;

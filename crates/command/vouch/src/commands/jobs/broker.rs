@@ -111,7 +111,6 @@ pub(super) fn run(args: Args) -> Outcome {
     // Any local user may connect; the kernel says who it is.
     let scheduler = listen(&args.socket, 0o666)?;
     let page = StatusPage::open(DaemonKind::JobsBroker, args.metrics)?;
-    interrupt::become_daemon().at("signals")?;
     interrupt::watch().at("signals")?;
     let shown: Vec<String> = agents.iter().filter_map(|listener| listener.local_addr().ok()).map(|address| address.to_string()).collect();
     let text = format!("serving agents on {}", shown.join(", "));
