@@ -6,7 +6,7 @@ use crate::Reply;
 
 pub enum Progress {
     Done(Option<Reply>),
-    /// Run the next operation with [`Blocking::Allowed`] on a thread that may wait for this.
+    /// Run the next operation with [`Blocking::Allowed`](vouch_vfs::Blocking) on a thread that may wait for this.
     Blocked(BlockedOn),
 }
 
