@@ -155,7 +155,7 @@ mod tests {
             ("CN=x alice", "names no certificate"),
             ("* a\n* b", "line 2: * has an earlier line"),
             ("* a@b", "is not a user name"),
-            ("subject:/O=Example/CN=n7 !refuse", "no subject: a part names no attribute type; write it as in subject:O="),
+            ("subject:/O=Example/CN=n7 !refuse", "no subject: a part names no known attribute type; write an unusual one by its numbers"),
             ("subject:O=a, CN=b c\nsubject:cn=B,o=a !refuse", "line 2: subject:cn=B,o=a has an earlier line"),
         ] {
             let found = CertificateMap::parse(text).unwrap_err();
