@@ -28,7 +28,7 @@ use crate::{handle, identity};
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What is known of the mounts below the root.
+/// The mounts below the root, as last read.
 pub(crate) struct Crossing {
     watch: MountWatch,
     root: Subtree,

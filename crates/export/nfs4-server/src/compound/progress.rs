@@ -1,4 +1,4 @@
-//! How far a call came, and what it waits for.
+//! The outcome of a run of a call: its reply, or the cause of its wait.
 
 use vouch_vfs::SystemId;
 

@@ -1,4 +1,4 @@
-//! Whether the server of a bucket protects publishers from each other.
+//! `vouch check s3://…`: one of several publishers at once may win.
 
 use vouch_diagnose::Finding;
 use vouch_tree_bucket::Fitness;
